@@ -1,0 +1,1 @@
+"""A score table becomes a policy and a report; nothing here knows a model or HTTP."""

@@ -1,0 +1,1 @@
+"""One module a subcommand of `airlock`; each holds a click command called `command`."""
