@@ -1,0 +1,133 @@
+"""A bundle either loads as it was built or says in one sentence why it does not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.bundle import Bundle
+from models.errors import BundleError
+
+X = np.random.default_rng(5).normal(size=(40, 8)).astype(np.float32)
+
+
+def test_an_opened_bundle_answers_as_the_built_one(make_bundle: Callable[..., Path]) -> None:
+    path = make_bundle(s_ood="energy", name="dense", version="7", classes=list("abcde"))
+    first, second = (Bundle.open(path).scorer().score(X) for _ in range(2))
+    np.testing.assert_array_equal(first.s_id, second.s_id)
+    manifest = Bundle.open(path).manifest
+    assert (manifest.name, manifest.version, manifest.classes) == ("dense", "7", tuple("abcde"))
+    assert manifest.scores["s_ood"]["id"] == "energy"
+
+
+def test_the_hash_binds_model_and_scores(make_bundle: Callable[..., Path]) -> None:
+    hashes = {Bundle.open(make_bundle(f"b{i}", s_ood=s)).hash for i, s in enumerate(("energy", "energy:T=2", "vim"))}
+    assert len(hashes) == 3
+
+
+@pytest.mark.parametrize("offset", [0, 100, -1])
+def test_a_flipped_byte_in_the_model_is_found(make_bundle: Callable[..., Path], offset: int) -> None:
+    path = make_bundle() / "model.onnx"
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(BundleError, match=r"model\.onnx is damaged: its sha256"):
+        Bundle.open(path.parent)
+
+
+def test_every_flipped_byte_of_the_manifest_is_found(make_bundle: Callable[..., Path]) -> None:
+    path = make_bundle() / "manifest.json"
+    good = path.read_bytes()
+    meaning = json.loads(good)
+    for position in range(0, len(good), 7):
+        data = bytearray(good)
+        data[position] ^= 2
+        path.write_bytes(data)
+        try:
+            same = json.loads(bytes(data)) == meaning
+        except ValueError:
+            same = False
+        if not same:
+            with pytest.raises(BundleError):
+                Bundle.open(path.parent)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "manifest.json"])
+def test_a_missing_file_is_named(make_bundle: Callable[..., Path], name: str) -> None:
+    path = make_bundle()
+    (path / name).unlink()
+    with pytest.raises(BundleError, match=name):
+        Bundle.open(path)
+
+
+@pytest.mark.parametrize("version", [2, "1", None])
+def test_an_unknown_format_says_which_one_is_read(make_bundle: Callable[..., Path], version: object) -> None:
+    path = make_bundle()
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, "format": version}))
+    with pytest.raises(BundleError, match=f"format {version!r}, but this version of Airlock reads format 1"):
+        Bundle.open(path)
+
+
+def test_a_manifest_cannot_reach_outside_its_bundle(make_bundle: Callable[..., Path]) -> None:
+    from models.bundle import Manifest
+
+    path = make_bundle()
+    manifest = Manifest.model_validate_json((path / "manifest.json").read_text())
+    evil = manifest.model_copy(update={"files": {"../secret": "0" * 64}})
+    evil = evil.model_copy(update={"digest": evil.computed_digest()})
+    (path / "manifest.json").write_text(evil.model_dump_json())
+    with pytest.raises(BundleError, match="outside itself"):
+        Bundle.open(path)
+
+
+def test_an_existing_bundle_is_replaced_only_when_asked(
+    make_bundle: Callable[..., Path], dense: Path, fit_file: Path
+) -> None:
+    from models.build import Recipe, build
+
+    path = make_bundle()
+    before = Bundle.open(path).hash
+    with pytest.raises(BundleError, match="--overwrite"):
+        build(dense, fit_file, path, Recipe(version="2"))
+    assert Bundle.open(path).hash == before
+    assert build(dense, fit_file, path, Recipe(version="2"), overwrite=True).hash != before
+    assert [entry.name for entry in path.parent.iterdir() if entry.name.startswith(".")] == []
+
+
+def test_a_build_killed_at_any_moment_leaves_a_whole_bundle(
+    make_bundle: Callable[..., Path], dense: Path, fit_file: Path
+) -> None:
+    path = make_bundle()
+    script = (
+        "import sys; from models.build import Recipe, build; print('ready', flush=True)\n"
+        "for i in range(10**6): build(sys.argv[1], sys.argv[2], sys.argv[3], Recipe(version=str(i)), overwrite=True)"
+    )
+    arguments = [sys.executable, "-c", script, str(dense), str(fit_file), str(path)]
+    process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(1.0)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    standing = [p for p in path.parent.iterdir() if p.is_dir() and (p == path or p.name.startswith(".bundle.old"))]
+    assert standing
+    for bundle in standing:
+        Bundle.open(bundle)
+
+
+def test_the_classifier_inside_opens_again(make_bundle: Callable[..., Path]) -> None:
+    classifier = Bundle.open(make_bundle(s_ood="vim")).classifier()
+    assert classifier.head is not None
+    assert classifier.head.weight.shape == (5, 16)
+    np.testing.assert_array_equal(
+        classifier.signals(X).logits.argmax(axis=1), Bundle.open(make_bundle(s_ood="vim")).scorer().score(X).label
+    )
