@@ -1,16 +1,12 @@
 """`airlock build`: any ONNX classifier becomes a bundle."""
 
-import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from service.commands.common import emit_json, progress
-
-if TYPE_CHECKING:
-    from models.inputs import ImageInput
+from service.commands.common import emit_json, image_option, progress
 
 
 @click.command()
@@ -51,7 +47,7 @@ def command(**options: Any) -> None:
         raise click.UsageError("--tune searches on validation data; name some with --val-id.")
     path = Path(options["model"])
     classifier = Classifier.open(path, input=options["input_name"], output=options["output_name"])
-    image = _image(options["image"])
+    image = image_option(options["image"])
     classes = _classes(options["classes"])
     recipe = Recipe(
         s_id=options["s_id"],
@@ -93,27 +89,6 @@ def _tell(role: str, done: int, total: int) -> None:
     """A line on a terminal while settings are tried."""
     if sys.stderr.isatty():
         click.echo(f"\r  tuning {role}: {done} of {total} settings", nl=done == total, err=True)
-
-
-def _image(text: str | None) -> "ImageInput | None":
-    from pydantic import ValidationError
-
-    from models.errors import InputError
-    from models.inputs import ImageInput
-
-    if text is None:
-        return None
-    try:
-        document = text if text.lstrip().startswith("{") else Path(text).read_text()
-        return ImageInput.model_validate({"kind": "image", **json.loads(document)})
-    except OSError as fault:
-        raise InputError(f"--image names {text}, which cannot be read: {fault.strerror}.") from None
-    except ValidationError as fault:
-        first = fault.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the image"
-        raise InputError(f"--image is not valid: {where}: {first['msg']}, got {first['input']!r}.") from None
-    except ValueError as fault:
-        raise InputError(f"--image takes a JSON object or a file with one; this is no JSON: {fault}.") from None
 
 
 def _classes(text: str | None) -> tuple[str, ...] | None:
