@@ -1,6 +1,5 @@
 """Models as users have them: exported by scikit-learn's and torch's own tools, and one that nobody here made."""
 
-import importlib.util
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from support.exported import export_torch, magika_path, torch_modules
 from support.opening import softmax
 
 from models.classifier import Classifier
@@ -114,37 +114,6 @@ def test_scores_without_probabilities_keep_their_linear_head() -> None:
 # torch
 
 
-def torch_modules() -> dict[str, Any]:
-    """A convolutional network, and vision transformers with each way of reading their tokens."""
-    torch = pytest.importorskip("torch")
-    nn = torch.nn
-    torch.manual_seed(0)
-
-    class Tokens(nn.Module):  # type: ignore[name-defined, misc]
-        def __init__(self, read: str) -> None:
-            super().__init__()
-            self.read = read
-            self.patches = nn.Conv2d(1, 16, 7, 7)
-            self.first = nn.Parameter(torch.randn(1, 1, 16))
-            layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True)
-            self.encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
-            self.norm = nn.LayerNorm(16)
-            self.head = nn.Linear(16 * 17 if read == "all" else 16, 5)
-
-        def forward(self, x: Any) -> Any:
-            tokens = self.patches(x).flatten(2).transpose(1, 2)
-            tokens = torch.cat([self.first.expand(tokens.shape[0], -1, -1), tokens], 1)
-            tokens = self.norm(self.encoder(tokens))
-            read = {"cls": lambda t: t[:, 0], "mean": lambda t: t.mean(1), "all": lambda t: t.flatten(1)}
-            return self.head(read[self.read](tokens))
-
-    cnn = nn.Sequential(
-        nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 12, 3), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.5), nn.Linear(12, 5), nn.Softmax(1),
-    )  # fmt: skip
-    return {"cnn": cnn, "cls": Tokens("cls"), "mean": Tokens("mean"), "all": Tokens("all")}
-
-
 def test_torch(tmp_path: Path) -> None:
     """One test for all, so that parallel workers do not each pay for torch's exporter."""
     modules = torch_modules()
@@ -153,12 +122,8 @@ def test_torch(tmp_path: Path) -> None:
     x = np.random.default_rng(1).normal(size=(9, 1, 28, 28)).astype(np.float32)
     for name, module in modules.items():
         path = tmp_path / f"{name}.onnx"
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")
-            batch = ({0: torch.export.Dim("batch")},)
-            torch.onnx.export(
-                module.eval(), (torch.zeros(2, 1, 28, 28),), path, dynamo=True, dynamic_shapes=batch, verbose=False
-            )
+        export_torch(module, path)
+        with torch.no_grad():
             truth = module(torch.from_numpy(x)).numpy()
         classifier = Classifier.open(path)
         logits = classifier.signals(x).logits
@@ -171,13 +136,6 @@ def test_torch(tmp_path: Path) -> None:
 
 
 # a model that nobody here made
-
-
-def magika_path() -> Path:
-    spec = importlib.util.find_spec("magika")
-    if spec is None or spec.origin is None:
-        pytest.skip("the package magika is not installed (pip install --no-deps magika)")
-    return next((Path(spec.origin).parent / "models").rglob("model.onnx"))
 
 
 def test_magika() -> None:

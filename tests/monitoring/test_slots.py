@@ -1,0 +1,144 @@
+"""Shared counters: nothing lost or torn when workers come, go and are killed."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.monitoring.layout import PLAIN_BUCKETS, Layout
+from service.monitoring.slots import Slot, read_slots
+from service.monitoring.station import Station, StationError, read_json, write_json
+
+LAYOUT = Layout(("cat", "dog"), {"s_id": PLAIN_BUCKETS, "s_ood": (0.0,)})
+OTHER = Layout(("cat",), {"s_id": PLAIN_BUCKETS, "s_ood": (0.0,)})
+
+
+def test_only_published_values_are_seen(tmp_path: Path) -> None:
+    slot = Slot.claim(tmp_path, LAYOUT)
+    slot.fields["decided"] += 5
+    assert read_slots(tmp_path, LAYOUT)["slot-000"].sum() == 0
+    slot.publish()
+    slot.fields["decided"] += 1
+    assert read_slots(tmp_path, LAYOUT)["slot-000"].sum() == 5
+
+
+def test_a_free_slot_is_taken_over_with_its_counts(tmp_path: Path) -> None:
+    first, second = Slot.claim(tmp_path, LAYOUT), Slot.claim(tmp_path, LAYOUT)
+    assert first.path != second.path
+    first.fields["decided"] += 7
+    first.publish()
+    first.close()
+    heir = Slot.claim(tmp_path, LAYOUT)
+    assert heir.path == first.path
+    heir.fields["decided"] += 1
+    heir.publish()
+    assert sum(values.sum() for values in read_slots(tmp_path, LAYOUT).values()) == 8
+
+
+def test_a_slot_of_another_layout_starts_from_zero_and_is_not_read(tmp_path: Path) -> None:
+    slot = Slot.claim(tmp_path, OTHER)
+    slot.fields["decided"] += 7
+    slot.publish()
+    assert read_slots(tmp_path, LAYOUT) == {}
+    slot.close()
+    assert Slot.claim(tmp_path, LAYOUT).values.sum() == 0
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from service.monitoring.layout import Layout
+from service.monitoring.slots import Slot
+layout = Layout.from_document(eval(sys.argv[2]))
+slot = Slot.claim(Path(sys.argv[1]), layout)
+while True:
+    slot.values += 1.0
+    slot.publish()
+"""
+
+
+def test_a_reader_never_sees_a_torn_vector_even_after_a_kill(tmp_path: Path) -> None:
+    """A process that only writes, where all numbers of a whole vector are equal."""
+    command = [sys.executable, "-c", _WRITER, str(tmp_path), repr(LAYOUT.document())]
+    writer = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    try:
+        deadline, seen = time.monotonic() + 30, 0
+        while seen < 2000 and time.monotonic() < deadline:
+            for values in read_slots(tmp_path, LAYOUT).values():
+                assert (values == values[0]).all()
+                seen += values[0] > 0
+    finally:
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+    assert seen == 2000
+    left = read_slots(tmp_path, LAYOUT)["slot-000"]
+    assert (left == left[0]).all()
+    heir = Slot.claim(tmp_path, LAYOUT)
+    assert (heir.values == left).all()
+
+
+def test_workers_of_one_server_share_the_first_ones_layout(tmp_path: Path) -> None:
+    first = Station(tmp_path, LAYOUT, server="a")
+    second = Station(tmp_path, OTHER, server="a")
+    assert second.layout == LAYOUT
+    assert [first.lead(), second.lead(), first.lead()] == [True, False, True]
+    first.leave()
+    assert second.lead()
+    second.leave()
+
+
+def test_another_server_is_refused_while_one_lives_and_welcome_afterwards(tmp_path: Path) -> None:
+    first = Station(tmp_path / "state", LAYOUT, server="a")
+    with pytest.raises(StationError, match="in use by another server"):
+        Station(tmp_path / "state", LAYOUT, server="b")
+    first.slot.fields["decided"] += 3
+    first.slot.publish()
+    first.leave()
+    second = Station(tmp_path / "state", LAYOUT, server="b")
+    assert second.slot.fields["decided"][0] == 3  # the same things are counted: go on
+    second.leave()
+    third = Station(tmp_path / "state", OTHER, server="c")
+    assert third.slot.values.sum() == 0
+    third.leave()
+
+
+def _lead_and_wait(directory: str, ready: "multiprocessing.synchronize.Event") -> None:
+    Station(Path(directory), LAYOUT, server="a").lead()
+    ready.set()
+    time.sleep(60)
+
+
+def test_the_lead_of_a_killed_worker_is_free_at_once(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    ready = context.Event()
+    leader = context.Process(target=_lead_and_wait, args=(str(tmp_path), ready))
+    leader.start()
+    assert ready.wait(30)
+    follower = Station(tmp_path, LAYOUT, server="a")
+    assert not follower.lead()
+    assert leader.pid is not None
+    os.kill(leader.pid, signal.SIGKILL)
+    leader.join()
+    assert follower.lead()
+    follower.leave()
+
+
+def test_a_damaged_file_means_start_afresh(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    assert read_json(path) is None
+    path.write_bytes(b'{"half":')
+    assert read_json(path) is None
+    write_json(path, {"a": np.array([1.0])}, durable=True)
+    assert read_json(path) == {"a": [1.0]}
+
+
+def test_an_unwritable_directory_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StationError, match="cannot be written"):
+        Station(tmp_path / "file" / "monitor", LAYOUT, server="a")
