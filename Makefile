@@ -53,8 +53,8 @@ bench: $(VENV)/.dev ## run every benchmark, one script a claim
 report: $(VENV)/.runtime ## the example report of the embedded default, report.html
 	$(BIN)/python -m service.example_report --out report.html
 
-lock: $(VENV)/.dev ## write constraints.txt from what is installed
-	$(PIP) freeze --all --exclude-editable --exclude pip | sed -E 's/^(torch==[0-9.]+)\+.*/\1/' > constraints.txt
+lock: $(VENV)/.dev ## write constraints.txt from what is installed (both builds of ONNX Runtime)
+	$(PIP) freeze --all --exclude-editable --exclude pip | sed -E 's/^(torch==[0-9.]+)\+.*/\1/; s/^onnxruntime-gpu==(.*)/onnxruntime==\1\n&/' > constraints.txt
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) .venv-bench build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
