@@ -67,7 +67,7 @@ class Vim(Score):
 
 def residual_norm(xp: Namespace, h: Array, theta: Mapping[str, Array]) -> Array:
     """‖Rᵀh − Rᵀo‖, the offset folded so that a large origin does not cancel."""
-    return xp.norm(xp.matmul_t(h, theta["basis"]) - theta["offset"])
+    return xp.norm(xp.affine(h, theta["basis"], theta["offset"]))
 
 
 def residual_subspace(data: FitData, dim: int | None, owner: str) -> Theta:
@@ -82,7 +82,7 @@ def residual_subspace(data: FitData, dim: int | None, owner: str) -> Theta:
     origin = head_origin(data.head) if data.head is not None else np.zeros(data.dim)
     _, directions = principal_directions(feature_moments(data).second_moment(origin))
     basis = np.ascontiguousarray(directions[:, size:].T)
-    return Theta({"basis": basis, "offset": basis @ origin}, settled={"dim": size})
+    return Theta({"basis": basis, "offset": -(basis @ origin)}, settled={"dim": size})
 
 
 def default_dim(features: int) -> int:
@@ -106,6 +106,6 @@ def _alpha(data: FitData, theta: Theta) -> Float:
     peak = residual = size = 0.0
     for batch in data.batches():
         peak += float(np.sum(np.max(batch.logits, axis=1)))
-        residual += float(np.sum(np.linalg.norm(batch.h @ theta["basis"].T - theta["offset"], axis=1)))
+        residual += float(np.sum(np.linalg.norm(batch.h @ theta["basis"].T + theta["offset"], axis=1)))
         size += float(np.sum(np.linalg.norm(batch.h, axis=1)))
     return np.asarray(abs(peak) / max(residual, 1e-6 * size, np.finfo(float).tiny))
