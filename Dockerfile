@@ -1,6 +1,6 @@
 # CPU:  docker build -t airlock .
 # CUDA: docker build -t airlock:cuda --build-arg BASE=nvidia/cuda:12.8.1-cudnn-runtime-ubuntu24.04 .
-ARG BASE=python:3.12-slim-bookworm
+ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
 RUN if ! command -v python3 >/dev/null; then \
@@ -25,12 +25,12 @@ COPY --from=build /opt/airlock /opt/airlock
 ENV PATH=/opt/airlock/bin:$PATH \
     PYTHONUNBUFFERED=1 \
     BENTOML_DO_NOT_TRACK=True \
-    BENTOML_HOME=/var/lib/airlock/bentoml
+    AIRLOCK_STATE_DIR=/var/lib/airlock/state
 USER airlock
 WORKDIR /var/lib/airlock
 VOLUME /var/lib/airlock
 EXPOSE 3000
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s --retries=3 \
   CMD ["python3", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:3000/v2/health/ready', timeout=2)"]
-# The policy directory of the bundle in the image is read-only; mount a volume and name it with AIRLOCK_STORE.
+# The policies in the image cannot be changed; to swap policies, mount a store and name it with AIRLOCK_POLICIES.
 CMD ["airlock", "serve", "--host", "0.0.0.0", "--port", "3000"]
