@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 
 import mpmath
 import numpy as np
@@ -60,7 +61,7 @@ def _curve(rows):
         losses = [loss for other, loss in rows if other >= value]
         points.append((Fraction(len(losses), len(rows)), Fraction(sum(losses), len(losses))))
     area = points[0][0] * points[0][1]
-    for (u, r), (v, s) in zip(points, points[1:], strict=False):  # noqa: RUF007
+    for (u, r), (v, s) in pairwise(points):
         area += (v - u) * (r + s) / 2
     return area
 
@@ -109,7 +110,7 @@ def test_augrc_averages_the_generalised_risk(data, score, tables):
         losses = [loss for other, loss in kept if other >= value]
         points.append((Fraction(len(losses), len(rows)), Fraction(sum(losses), len(rows))))
     area = (1 - points[-1][0] ** 2) / 2
-    for (u, r), (v, s) in zip(points, points[1:], strict=False):  # noqa: RUF007
+    for (u, r), (v, s) in pairwise(points):
         area += (v - u) * (r + s) / 2
     assert math.isclose(augrc(table, score), area, rel_tol=1e-13, abs_tol=1e-15)
 
