@@ -185,6 +185,7 @@ def test_per_class_thresholds_fit_each_class(make) -> None:  # type: ignore[no-u
     assert each.tau_id == max(taus)
     assert each.evidence.outcome.f1.low > one.evidence.outcome.f1.high  # type: ignore[union-attr, operator]
     assert set(each.evidence.single) == {"s_id", "s_ood"}  # type: ignore[union-attr]
+    assert [claim.metric for claim in each.evidence.claims] == ["f1"]  # type: ignore[union-attr]
 
 
 def test_per_class_certificates_share_delta(make) -> None:  # type: ignore[no-untyped-def]
@@ -195,6 +196,18 @@ def test_per_class_certificates_share_delta(make) -> None:  # type: ignore[no-un
         "selective risk ≤ 8 % in each of 3 classes with joint probability ≥ 91 %, calibration mix only"
     )
     assert policy.status == "validated"
+
+
+def test_per_class_claims_are_the_weakest_of_all_classes(make) -> None:  # type: ignore[no-untyped-def]
+    table = make(6000, classes=3)
+    uneven = np.where((table.prediction == 2) & (np.arange(6000) % 2 == 0), 0, table.prediction)
+    policy = calibrate(
+        ScoreTable(**(table.columns() | {"prediction": uneven})), "tpr", Parameters(per_class=True)
+    ).policy
+    one = calibrate(table, "tpr").policy
+    limits = [[claim.limit for claim in each.evidence.claims] for each in (policy, one)]  # type: ignore[union-attr]
+    assert len(limits[0]) == 2
+    assert all(weak < strong for weak, strong in zip(*limits, strict=True))
 
 
 def test_per_class_thresholds_are_refused_where_a_class_has_too_little(make) -> None:  # type: ignore[no-untyped-def]

@@ -1,5 +1,7 @@
 """Pareto testing: the front against brute force, the walk against its own rules."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -110,6 +112,8 @@ def test_a_stated_prevalence_is_certified_for_that_mix(make) -> None:  # type: i
     assert few.evidence is not None
     assert plain.evidence is not None
     assert few.evidence.prevalence == pytest.approx(0.05)
+    assert re.search(r"plain sample of [\d,]+ of 5,\d+ weighted rows", few.evidence.notes[0])
+    assert plain.evidence.notes == ()
     assert plain.evidence.prevalence == pytest.approx(0.3, abs=0.02)
     assert few.evidence.outcome.id_coverage.value > plain.evidence.outcome.id_coverage.value  # type: ignore[operator]
 
@@ -146,6 +150,15 @@ def test_bringing_the_samples_asked_for_leads_to_a_certificate(make, seed: int) 
             assert policy.certificate is not None
             return
     pytest.fail(f"still refused with {n} samples")
+
+
+def test_a_quantile_grid_is_said_to_be_one(make) -> None:  # type: ignore[no-untyped-def]
+    table = make(9000, step=0.0)
+    for method in ("certified", "coverage"):
+        policy = calibrate(table, method, Parameters(risk=0.1)).policy
+        assert policy.evidence is not None
+        assert policy.evidence.notes == ("thresholds were chosen from a quantile grid of 1,000 × 1,000 pairs",)
+        assert not policy.parameters["selection"]["grid"]["exact"]
 
 
 def test_without_ood_the_ood_door_stands_at_the_lowest_score_seen(make) -> None:  # type: ignore[no-untyped-def]

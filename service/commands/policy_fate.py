@@ -1,0 +1,36 @@
+"""What becomes of a new policy: stored, and activated when it has earned it or when told to."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibration.policy import Policy
+from calibration.store import PolicyStore
+
+
+@dataclass(frozen=True)
+class Fate:
+    """Where a policy went."""
+
+    path: Path
+    active: bool
+    text: str
+
+
+def keep(
+    store: PolicyStore, policy: Policy, *, activate: bool | None, force: bool, better: bool | None
+) -> tuple[Policy, Fate]:
+    """Store a policy and decide on its activation.
+
+    `activate` True or False is an order. None leaves it to the evidence: a validated policy takes over when there is
+    no active one, or when it is `better` (None where no comparison was made).
+    """
+    present = store.pointer()
+    stored = store.add(policy)
+    assert stored.number is not None
+    path = store.directory / f"{stored.name}.json"
+    earned = stored.status == "validated" and (present is None or bool(better))
+    if activate or (activate is None and earned):
+        store.activate(stored.number, force=force)
+        return stored, Fate(path, True, "active now, by force" if stored.status == "rejected" else "active now")
+    hint = f"stored, not active; switch with: airlock policies {store.directory} activate {stored.number}"
+    return stored, Fate(path, False, "stored, not active" if stored.status == "rejected" else hint)
