@@ -314,3 +314,25 @@ class TestCommand:
         done = self._airlock(bundle.path, vectors(5), "--out", tmp_path / "a", "--policy", "1", "--no-policy")
         assert done.returncode == 2
         assert "exclude each other" in done.stderr
+
+
+FASHION = Path(__file__).parents[2] / "models" / "fashion"
+
+
+@pytest.mark.skipif(not (FASHION / "bundle").is_dir(), reason="the embedded bundle is not there")
+def test_the_embedded_bundle_on_its_samples(tmp_path: Path) -> None:
+    """Every row has the scores and the verdict that the bundle gives to the image on its own."""
+    bundle = Bundle.open(FASHION / "bundle")
+    policy = PolicyStore(bundle.policies_dir, bundle.hash).active()
+    assert policy is not None
+    run(_job(bundle, FASHION / "samples" / "demo" / "*.npz", tmp_path / "demo.parquet"))
+    table = pq.read_table(tmp_path / "demo.parquet")
+    samples = [np.load(path) for path in sorted((FASHION / "samples" / "demo").glob("*.npz"))]
+    scored = bundle.scorer().score(np.concatenate([sample["x"] for sample in samples]))
+    decided = policy.decide(scored.s_id, scored.s_ood, scored.finite, scored.label)
+    np.testing.assert_allclose(table["s_id"].to_numpy(), scored.s_id, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(table["s_ood"].to_numpy(), scored.s_ood, rtol=1e-4, atol=1e-4)
+    assert table["id"].to_pylist() == [name for sample in samples for name in sample["id"].tolist()]
+    near = np.minimum(abs(scored.s_id - policy.tau_id), abs(scored.s_ood - policy.tau_ood)) < 1e-3
+    for found, expected, close in zip(table["reason"].to_pylist(), decided.reasons, near, strict=True):
+        assert close or found == expected

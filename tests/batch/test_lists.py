@@ -179,3 +179,25 @@ def test_images_for_a_tensor_bundle_say_so(photos: Path) -> None:
         DataError, match=r"item 0.png: The bundle takes tensors .* build the bundle with an image input"
     ):
         load_arrays(photos / "ant" / "0.png", TensorInput(shape=(4,)))
+
+
+def test_links_are_followed_but_not_in_circles(photos: Path) -> None:
+    (photos / "more").symlink_to(photos / "cat")
+    (photos / "ant" / "loop").symlink_to(photos)
+    ids = _one(photos).ids
+    assert ids.count("more/0.png") == 1
+    assert len(ids) == 22 + 5
+
+
+def test_pixels_may_be_saved_one_array_a_file(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 255, (3, 8, 8, 1), np.uint8)
+    for i, item in enumerate(pixels):
+        np.save(tmp_path / f"{i}.npy", item)
+    np.testing.assert_array_equal(_one(tmp_path).items[0].x, pixels)
+
+
+def test_a_key_that_comes_late_is_refused_by_line(tmp_path: Path) -> None:
+    lines = ['{"path": "a.png"}'] * 17_000 + ['{"path": "a.png", "site": 3}']
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    with pytest.raises(DataError, match="line 17001: the key 'site' is new"):
+        open_source(tmp_path / "a.jsonl", SPEC)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -13,8 +14,9 @@ import psutil
 import pytest
 
 from models.bundle import Bundle
-from service.batch import Job, Wishes, run
-from service.batch.ray_engine import Shares
+from models.errors import DataError
+from service.batch import Job, JobError, Wishes, run
+from service.batch.ray_engine import Shares, _check_reachable
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
@@ -69,8 +71,8 @@ class _Killer(threading.Thread):
 
 @pytest.mark.usefixtures("cluster")
 def test_a_killed_worker_loses_nothing(slow_bundle: Bundle, tmp_path: Path) -> None:
-    x = np.random.default_rng(5).normal(size=(4000, 4)).astype(np.float32)
-    np.savez(tmp_path / "x.npz", x=x, y=np.arange(4000) % 3)
+    x = np.random.default_rng(5).normal(size=(3000, 4)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", x=x, y=np.arange(3000) % 3)
     run(_job(slow_bundle, tmp_path / "x.npz", tmp_path / "local"))
     killer = _Killer(tmp_path / "ray")
     killer.start()
@@ -79,22 +81,33 @@ def test_a_killed_worker_loses_nothing(slow_bundle: Bundle, tmp_path: Path) -> N
     assert killer.killed is not None, "the job was over before a worker could be killed"
     assert not psutil.pid_exists(killer.killed)
     assert outcome.complete
-    assert outcome.summary["counts"]["rows"] == 4000
+    assert outcome.summary["counts"]["rows"] == 3000
     assert _parts(tmp_path / "ray") == _parts(tmp_path / "local")
 
 
 @pytest.mark.usefixtures("cluster")
-def test_either_engine_goes_on_where_the_other_stopped(image_bundle: Bundle, photos: Path, tmp_path: Path) -> None:
+def test_either_engine_goes_on_where_the_other_stopped(
+    image_bundle: Bundle, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(photos.parent)  # where no actor is
+    photos = Path(photos.name)
     wishes = Wishes(batch=2, part_rows=4, workers=1)
     run(_job(image_bundle, photos, tmp_path / "local", wishes=wishes))
-    first = run(_job(image_bundle, photos, tmp_path / "both", wishes=wishes, max_errors=0))
+    first = run(_job(image_bundle, photos, Path("both"), wishes=wishes, max_errors=0))
     assert first.summary["status"] == "too_many_errors"
-    rest = run(_job(image_bundle, photos, tmp_path / "both", wishes=wishes, engine="ray"))
+    rest = run(_job(image_bundle, photos, Path("both"), wishes=wishes, engine="ray"))
     assert rest.complete
     assert rest.summary["run"]["resumed_parts"] >= 1
     assert rest.summary["counts"]["errors"] == 2
     assert "ray" in rest.summary["versions"]
     assert _parts(tmp_path / "both") == _parts(tmp_path / "local")
+
+
+@pytest.mark.usefixtures("cluster")
+def test_what_a_worker_refuses_is_said_in_its_sentence(bundle: Bundle, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.zeros((100, 4), np.float32), y=np.where(np.arange(100) == 60, 7, 0))
+    with pytest.raises(DataError, match="The label 7 arrived; classes count from 0 to 2"):
+        run(_job(bundle, tmp_path / "x.npz", tmp_path / "out", engine="ray", wishes=Wishes(batch=16, part_rows=16)))
 
 
 @pytest.mark.parametrize(
@@ -112,3 +125,10 @@ def test_each_gpu_gets_an_actor_and_its_share_of_the_cores(
     resources: dict[str, float], asked: int | None, use_gpus: bool, shares: Shares
 ) -> None:
     assert Shares.of(resources, asked, use_gpus=use_gpus) == shares
+
+
+def test_an_address_where_nobody_is_is_said_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with pytest.raises(JobError, match=f"No Ray cluster answers at {address}"):
+        _check_reachable(address)
