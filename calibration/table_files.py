@@ -1,4 +1,4 @@
-"""Score tables on disk: CSV and Parquet, by the name's ending."""
+"""Score tables on disk: CSV and Parquet by the name's ending, or a folder of such parts."""
 
 import os
 import re
@@ -19,10 +19,7 @@ _CLASS_COLUMN = re.compile(r"p_(\d+)")
 
 def read_columns(path: Path, known: Collection[str]) -> dict[str, Any]:
     """The known columns of a file as arrays or lists; `p_0, p_1, ...` come together as `probabilities`."""
-    suffix = _suffix(path)
-    if not path.is_file():
-        raise TableError(f"There is no score table at {path}; give a CSV or Parquet file.")
-    table = _read_csv(path) if suffix in _CSV else _read_parquet(path, known)
+    table = _read_parts(path, known) if path.is_dir() else _read_file(path, known)
     names = list(table.column_names)
     doubled = sorted({name for name in names if name in known and names.count(name) > 1})
     if doubled:
@@ -37,6 +34,26 @@ def read_columns(path: Path, known: Collection[str]) -> dict[str, Any]:
     if "probabilities" not in columns:
         columns |= _gathered_probabilities(path, table, names)
     return columns
+
+
+def _read_file(path: Path, known: Collection[str]) -> Any:
+    suffix = _suffix(path)
+    if not path.is_file():
+        raise TableError(f"There is no score table at {path}; give a CSV or Parquet file, or a folder of parts.")
+    return _read_csv(path) if suffix in _CSV else _read_parquet(path, known)
+
+
+def _read_parts(folder: Path, known: Collection[str]) -> Any:
+    """The parts that a scoring job wrote into a folder, in the order of their names."""
+    import pyarrow as pa
+
+    parts = sorted(file for file in folder.iterdir() if file.suffix.lower() in _CSV + _PARQUET)
+    if not parts:
+        raise TableError(f"The folder {folder} holds no .csv or .parquet part of a score table.")
+    try:
+        return pa.concat_tables([_read_file(part, known) for part in parts], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise TableError(f"The parts in {folder} do not fit together: {str(error).splitlines()[0]}") from None
 
 
 def write_columns(path: Path, columns: dict[str, np.ndarray]) -> Path:

@@ -17,7 +17,7 @@ from service.commands.common import emit_json, progress
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the resamples.")
 def command(table: Path, as_json: bool, prevalence: float | None, bootstrap: int, seed: int) -> None:
-    """Every metric of a score TABLE (CSV or Parquet).
+    """Every metric of a score TABLE (CSV, Parquet, or a folder of parts).
 
     The table has one row a sample with the columns s_id and s_ood (scores, higher is better), is_id, and correct (or
     prediction and label); group, weight, id and p_0, p_1, ... are optional. Metrics are unscaled.
@@ -37,10 +37,10 @@ def command(table: Path, as_json: bool, prevalence: float | None, bootstrap: int
     if as_json:
         emit_json(document)
     else:
-        click.echo(_text(table.name, document))
+        click.echo(metrics_text(table.name, document))
 
 
-def _text(name: str, document: dict[str, Any]) -> str:
+def metrics_text(name: str, document: dict[str, Any]) -> str:
     """The document for a reader: what matters most first, one line a metric."""
     found = document["ds_f1"]
     share = f" at an OOD prevalence of {document['prevalence']:g}" if document["prevalence"] is not None else ""

@@ -87,9 +87,9 @@ def command(**given: Any) -> None:
     elif not job.quiet:
         _say(job, outcome)
         if metrics is not None:
-            from service.commands.evaluate import _text
+            from service.commands.evaluate import metrics_text
 
-            click.echo(f"\n{_text(job.out.name, metrics)}")
+            click.echo(f"\n{metrics_text(job.out.name, metrics)}")
     _exit(job, outcome)
 
 

@@ -2,6 +2,7 @@
 
 import math
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -260,3 +261,16 @@ def test_an_impossible_prevalence_is_refused():
     for pi in (-0.1, 1.0, math.nan):
         with pytest.raises(TableError, match="at least 0 and below 1"):
             table.with_prevalence(pi)
+
+
+def test_a_folder_of_parts_is_one_table(tmp_path: Path) -> None:
+    table = ScoreTable.from_columns(
+        s_id=[3, 2, 1], s_ood=[1, 3, 2], is_id=[1, 0, 1], correct=[1, 0, 0], id=["a", "b", "c"]
+    )
+    table.take([0]).write(tmp_path / "part-00000.parquet")
+    table.take([1, 2]).write(tmp_path / "part-00001.parquet")
+    (tmp_path / "manifest.json").write_text("{}")
+    assert ScoreTable.read(tmp_path).fingerprint() == table.fingerprint()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(TableError, match="holds no"):
+        ScoreTable.read(tmp_path / "empty")
