@@ -16,6 +16,7 @@ from support.traffic import draw_traffic, instances
 from calibration.policy import REASONS, Policy
 from calibration.store import PolicyStore
 from models.bundle import Bundle
+from service.monitoring import schemas
 from service.monitoring.alarms import KINDS
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -138,6 +139,7 @@ def test_status_tells_rates_evidence_policy_and_ledger(local: Local, policy: Pol
         return document
 
     status = until(complete)
+    schemas.Status.model_validate(status)
     assert status["bundle"]["hash"] == bundle.hash
     assert status["policy"]["number"] == 1
     assert status["policy"]["age_seconds"] >= 0
@@ -162,6 +164,7 @@ def test_drift_raises_alarms_with_time_and_evidence_and_an_operator_clears_them(
         assert {alarm["kind"] for alarm in document["alarms"]} >= {"acceptance", "acceptance_recent", "score_s_ood"}
         return document
 
+    schemas.Status.model_validate(until(alarmed))
     alarms = {alarm["kind"]: alarm for alarm in until(alarmed)["alarms"]}
     assert alarms["acceptance"]["evidence"]["direction"] == "below"
     assert alarms["acceptance"]["evidence"]["e_value"] >= 200
@@ -203,6 +206,7 @@ def test_feedback_is_durable_idempotent_and_consistent(local: Local) -> None:
     answer = local.classify([item(5, 5, 1), item(5, 5, 2)], ids=["a", "b"]).json()
     first = give(local, {"id": "a", "label": "dog"})
     assert first.status_code == 200, first.text
+    schemas.FeedbackResult.model_validate(first.json())
     assert first.json() == {
         "status": "recorded", "request_id": answer["request_id"], "item": 0, "prediction": 1, "decision": "accept",
         "wrong": False, "audit": first.json()["audit"],
@@ -268,6 +272,7 @@ def test_review_hands_out_pages(make_local: Callable[..., Local]) -> None:
     rejected = local.classify([item(-9, 9), item(-3, 9)]).json()["predictions"]
     until(lambda: _equal(value(scrape(local), "airlock_ledger_written_total"), 5))
     first = local.get("/v1/review", params={"limit": 2}).json()
+    schemas.Review.model_validate(first)
     assert [entry["id"] for entry in first["items"]] == [prediction["id"] for prediction in accepted[:2]]
     assert first["items"][0] | {"time": None} == {
         "id": accepted[0]["id"], "request_id": accepted[0]["id"][:-2], "item": 0, "why": "audit", "time": None,
@@ -288,6 +293,19 @@ def test_without_a_ledger_everything_else_works(make_local: Callable[..., Local]
     until(lambda: _equal(value(scrape(local), "airlock_decisions_total", decision="accept", reason="none"), 1))
     assert local.get("/v1/status").json()["ledger"] == {"enabled": False}
     assert "switched off" in problem(local.get("/v1/review"), 404, "not-found")["detail"]
+
+
+def test_the_ledger_keeps_to_its_limits_by_itself(
+    make_local: Callable[..., Local], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.monitoring.leader._PRUNE_SECONDS", 0.1)
+    local = make_local(ledger_retention_days=1 / 86400, audit_share=1.0)
+    local.classify([item(9, 9)] * 5, ids=list("abcde"))
+    assert give(local, {"id": "a", "label": 0}).status_code == 200
+    assert len(local.get("/v1/review").json()["items"]) == 4
+    until(lambda: _equal(local.get("/v1/review").json()["items"], []))
+    assert give(local, {"id": "a", "label": 0}).json()["status"] == "unchanged"  # labelled ones stay
+    problem(give(local, {"id": "b", "label": 0}), 404, "not-found")
 
 
 def test_a_database_that_is_away_costs_no_answers(make_local: Callable[..., Local]) -> None:
@@ -316,6 +334,15 @@ def test_counts_and_monitors_survive_a_restart(make_local: Callable[..., Local])
         assert status["ledger"]["written"] == 1000
 
     until(continued)
+
+
+def test_a_postgresql_ledger_serves_the_whole_way(make_local: Callable[..., Local], fresh_postgres: str) -> None:
+    local = make_local(ledger_url=fresh_postgres, audit_share=1.0)
+    local.classify([item(9, 9, 1), item(-9, 9)], ids=["kept", "refused"])
+    assert give(local, {"id": "kept", "label": "cat"}).json()["wrong"] is True
+    assert [entry["id"] for entry in local.get("/v1/review").json()["items"]] == ["refused"]
+    until(lambda: _equal(value(scrape(local), "airlock_audit_labels"), 1))
+    assert value(scrape(local), "airlock_ledger_written_total") == 2
 
 
 def _equal(found: Any, expected: Any) -> None:

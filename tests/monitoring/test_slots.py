@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from service.monitoring.board import Board, read_board
 from service.monitoring.layout import PLAIN_BUCKETS, Layout
 from service.monitoring.slots import Slot, read_slots
-from service.monitoring.station import Station, StationError, read_json, write_json
+from service.monitoring.station import Station, StationError
 
 LAYOUT = Layout(("cat", "dog"), {"s_id": PLAIN_BUCKETS, "s_ood": (0.0,)})
 OTHER = Layout(("cat",), {"s_id": PLAIN_BUCKETS, "s_ood": (0.0,)})
@@ -130,12 +131,33 @@ def test_the_lead_of_a_killed_worker_is_free_at_once(tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_means_start_afresh(tmp_path: Path) -> None:
-    path = tmp_path / "state.json"
-    assert read_json(path) is None
-    path.write_bytes(b'{"half":')
-    assert read_json(path) is None
-    write_json(path, {"a": np.array([1.0])}, durable=True)
-    assert read_json(path) == {"a": [1.0]}
+    path = tmp_path / "state"
+    assert read_board(path) is None
+    path.write_bytes(b"\xff" * 100)
+    assert read_board(path) is None
+    board = Board(path)
+    assert read_board(path) is None
+    board.write({"a": np.array([1.0])}, durable=True)
+    assert read_board(path) == {"a": [1.0]}
+
+
+def test_a_document_cut_short_leaves_the_one_before(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    board = Board(path)
+    for number in range(5):
+        board.write({"number": number})
+        assert read_board(path) == {"number": number}
+    content = bytearray(path.read_bytes())
+    newest = content.index(b'{"number":4}')
+    content[newest + 10] ^= 1
+    path.write_bytes(content)
+    assert read_board(path) == {"number": 3}
+    heir = Board(path)
+    heir.write({"number": 5})
+    assert read_board(path) == {"number": 5}
+    with pytest.raises(ValueError, match="does not fit"):
+        heir.write({"large": "x" * 2_000_000})
+    assert read_board(path) == {"number": 5}
 
 
 def test_an_unwritable_directory_is_one_sentence(tmp_path: Path) -> None:

@@ -1,0 +1,91 @@
+"""Decisions into the ledger: rows from a group of requests, written in one transaction."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.ledger.engine import Database
+from service.monitoring.audit import Audit
+from service.monitoring.reference import spread
+from service.monitoring.tally import Group, thresholds
+
+COLUMNS = "request_id, item, item_id, at, label, s_id, s_ood, reason, source, audit, propensity, margin"
+Row = tuple[Any, ...]
+
+_INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * len(COLUMNS.split()))})"
+_COPY = f"COPY decisions ({COLUMNS}) FROM STDIN"
+
+
+def rows(group: Group, source: int, audit: Audit) -> list[Row]:
+    """The rows of a group of requests that one policy judged."""
+    requests, items, own = [], [], []
+    ids: list[str] = []
+    times: list[float] = []
+    for batch in group.batches:
+        request_id, count = batch.request_id, len(batch.ids)
+        ids += batch.ids
+        if count == 1:
+            requests.append(request_id)
+            items.append(0)
+            times.append(batch.time)
+        else:
+            requests += [request_id] * count
+            items += range(count)
+            times += [batch.time] * count
+        # PostgreSQL's text cannot hold a NUL, and one odd id must not cost a whole group its place.
+        own += [None if id == f"{request_id}-{i}" else id.replace("\0", "\ufffd") for i, id in enumerate(batch.ids)]
+    flags, propensities = audit.draw(ids, group.accept.tolist())
+    return list(
+        zip(
+            requests,
+            items,
+            own,
+            times,
+            group.label.tolist(),
+            _finite(group.s_id),
+            _finite(group.s_ood),
+            group.reason.tolist(),
+            [source] * len(ids),
+            flags,
+            propensities,
+            margins(group),
+            strict=True,
+        )
+    )
+
+
+def margins(group: Group) -> list[float | None]:
+    """How far a reject is from being accepted: its worse door, in interquartile ranges; None for all others."""
+    tau_id, tau_ood = thresholds(group.policy, group.label)
+    lacking = np.maximum(
+        (tau_id - group.s_id) / spread(group.policy, "s_id"), (tau_ood - group.s_ood) / spread(group.policy, "s_ood")
+    )
+    found: list[float | None] = lacking.tolist()
+    for index in np.flatnonzero(group.accept | ~np.isfinite(lacking)).tolist():
+        found[index] = None
+    return found
+
+
+def append(database: Database, pending: Sequence[Row]) -> None:
+    """Write rows in one transaction; they are on disk when this returns."""
+    if not pending:
+        return
+    with database.write() as connection:
+        if database.sqlite:
+            connection.exec_driver_sql(_INSERT, list(pending))
+            return
+        driver: Any = connection.connection.driver_connection
+        with driver.cursor() as cursor, cursor.copy(_COPY) as copy:
+            for row in pending:
+                copy.write_row(row)
+
+
+def _finite(column: NDArray[np.float64]) -> list[float | None]:
+    values: list[float | None] = column.tolist()
+    finite = np.isfinite(column)
+    if not finite.all():
+        for index in np.flatnonzero(~finite).tolist():
+            values[index] = None
+    return values

@@ -1,0 +1,1 @@
+"""Watching the gate: shared counters, anytime-valid tests, alarms, and the metrics they feed."""

@@ -1,0 +1,103 @@
+"""The directory in which the workers of one server meet: who is alive, who leads, what is counted.
+
+All locks are the kernel's (`flock`): they vanish with their owner, so a killed worker never leaves one behind.
+"""
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.errors import ModelsError
+from service.monitoring.board import Board, read_board
+from service.monitoring.layout import Layout
+from service.monitoring.slots import Slot, read_slots
+
+
+class StationError(ModelsError):
+    """The state directory cannot be used."""
+
+
+class Station:
+    """One worker's seat in the meeting directory."""
+
+    def __init__(self, directory: Path, layout: Layout, *, server: str) -> None:
+        """Join the workers of `server`; the first one decides the layout, the others take it over."""
+        self.directory = directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._alive = _open_lock(directory / "alive.lock")
+            starting = _open_lock(directory / "start.lock")
+        except OSError as fault:
+            raise StationError(f"the state directory {directory} cannot be written: {fault.strerror}") from fault
+        try:
+            fcntl.flock(starting, fcntl.LOCK_EX)
+            self.layout = self._first(layout, server) if self._nobody_else() else self._following(server)
+            fcntl.flock(self._alive, fcntl.LOCK_SH)
+        finally:
+            os.close(starting)
+        self._leader: int | None = None
+        self.slot = Slot.claim(directory, self.layout)
+
+    def _nobody_else(self) -> bool:
+        try:
+            fcntl.flock(self._alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _first(self, layout: Layout, server: str) -> Layout:
+        """A new server: slots that count other things than it does are of no use to it."""
+        known = self._read_layout()
+        if known is None or known["signature"] != layout.signature:
+            for path in self.directory.glob("slot-*"):
+                path.unlink()
+        board = Board(self.directory / "layout")
+        board.write({"server": server, "signature": layout.signature, "layout": layout.document()})
+        board.close()
+        return layout
+
+    def _following(self, server: str) -> Layout:
+        known = self._read_layout()
+        if known is None or known["server"] != server:
+            os.close(self._alive)
+            raise StationError(
+                f"the state directory {self.directory.parent} is in use by another server; "
+                "give every server a state directory of its own"
+            )
+        return Layout.from_document(known["layout"])
+
+    def _read_layout(self) -> dict[str, Any] | None:
+        return read_board(self.directory / "layout")
+
+    def lead(self) -> bool:
+        """Whether this worker is the one that evaluates the monitors; takes the seat when it is free."""
+        if self._leader is not None:
+            return True
+        lock = _open_lock(self.directory / "leader.lock")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            return False
+        self._leader = lock
+        return True
+
+    def counts(self) -> dict[str, NDArray[np.float64]]:
+        """The counters of every worker, by slot."""
+        return read_slots(self.directory, self.layout)
+
+    def leave(self) -> None:
+        """Give up the seat, the slot and, if held, the lead."""
+        self.slot.close()
+        for lock in (self._leader, self._alive):
+            if lock is not None:
+                os.close(lock)
+        self._leader = None
+
+
+def _open_lock(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
