@@ -10,6 +10,7 @@ import click
 if TYPE_CHECKING:
     from calibration.policy import Policy
 
+
 @click.command()
 @click.argument("bundle", type=click.Path(exists=True, file_okay=False))
 @click.option("--out", required=True, type=click.Path(dir_okay=False), help="The ONNX file to write.")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from support.echo import item
+from support.echo import activate, item, save_echo_bundle
 from support.local import Local, problem
 
 from models.bundle import Bundle
 from models.errors import RuntimeFault
+from models.inputs import TensorInput
 from models.runtime import Scored, Scorer
 from service.engine import BatchingEngine, Cost, DirectEngine
 
@@ -131,3 +133,16 @@ def test_batching_isolates_bad_requests_over_http(bundle: Bundle, make_local: Ca
             assert answer.json()["predictions"][0]["s_id"] == i
         else:
             problem(answer, 422, "invalid-input")
+
+
+def test_only_inputs_of_one_shape_are_joined(tmp_path: Path, make_local: Callable[..., Local]) -> None:
+    bundle = save_echo_bundle(tmp_path / "tokens", TensorInput(dtype="int64", shape=(None,)))
+    activate(bundle)
+    local = make_local(bundle, batching="on", batch_wait_ms=5)
+    bodies = [[[i % 9, 1, 1, 0, 0, *([1] * (i % 3))]] for i in range(30)]
+
+    async def everyone() -> list[Any]:
+        return await asyncio.gather(*(local.client.post("/v1/classify", json={"instances": b}) for b in bodies))
+
+    answers = local.run(everyone())
+    assert [answer.json()["predictions"][0]["s_id"] for answer in answers] == [i % 9 for i in range(30)]

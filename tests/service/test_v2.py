@@ -185,15 +185,18 @@ BINARY: dict[str, Any] = {"name": "x", "shape": [1, 5], "datatype": "FP32"}
         (20, b"\0" * 19, {}),
         (21, b"\0" * 21, {}),
         ("20", b"\0" * 20, {}),
-        (None, b"\0" * 20, {}),
         (20, b"\0" * 20, {"inference-header-content-length": "9999"}),
         (20, b"\0" * 20, {"inference-header-content-length": "3"}),
         (20, b"\0" * 20, {"inference-header-content-length": "x"}),
     ],
 )
 def test_a_malformed_binary_request(local: Local, size: Any, tail: bytes, headers: dict[str, str]) -> None:
-    parameters = {} if size is None else {"parameters": {"binary_data_size": size}}
-    problem(infer(local, {**BINARY, **parameters}, headers, tail), 400, "malformed")
+    problem(infer(local, {**BINARY, "parameters": {"binary_data_size": size}}, headers, tail), 400, "malformed")
+
+
+def test_binary_data_must_be_announced(local: Local) -> None:
+    problem(infer(local, BINARY, {}, b"\0" * 20), 422, "invalid-input")
+    problem(infer(local, GOOD, {}, b"\0" * 20), 400, "malformed")
 
 
 def test_the_request_timeout_of_the_protocol_is_honoured(local: Local) -> None:

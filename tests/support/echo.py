@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from calibration.policy import Policy
 from calibration.store import PolicyStore
@@ -16,7 +17,10 @@ WIDTH = 5
 
 
 def _fused(spec: TensorInput | ImageInput) -> onnx.ModelProto:
-    """s_id is the first number of an item, s_ood the second, the label the largest of the next three."""
+    """s_id is the first number of an item, s_ood the second, the label the largest of the next three.
+
+    Integers go through a table of ten, as tokens do: nine mean themselves, the last one means NaN.
+    """
     nodes, inits = [], []
 
     def constant(name: str, value: list[int]) -> str:
@@ -27,8 +31,15 @@ def _fused(spec: TensorInput | ImageInput) -> onnx.ModelProto:
         bounds = [constant(f"{name}_{key}", [value]) for key, value in (("a", start), ("b", stop), ("axis", 1))]
         nodes.append(helper.make_node("Slice", ["flat", *bounds], [to]))
 
-    nodes.append(helper.make_node("Cast", ["x"], ["float"], to=TensorProto.FLOAT))
-    nodes.append(helper.make_node("Flatten", ["float"], ["flat"], axis=1))
+    if spec.np_dtype == np.int64:
+        inits.append(numpy_helper.from_array(np.array([*range(9), np.nan], np.float32), "table"))
+        nodes.append(helper.make_node("Gather", ["table", "x"], ["float"]))
+    else:
+        nodes.append(helper.make_node("Cast", ["x"], ["float"], to=TensorProto.FLOAT))
+    nodes.append(helper.make_node("Flatten", ["float"], ["short"], axis=1))
+    nodes.append(
+        helper.make_node("Pad", ["short", constant("pads", [0, 0, 0, WIDTH])], ["flat"])
+    )  # open sizes start at 1
     for role, at in (("s_id", 0), ("s_ood", 1)):
         columns(role, at, at + 1, f"{role}_column")
         nodes.append(helper.make_node("Cast", [f"{role}_column"], [f"{role}_double"], to=TensorProto.DOUBLE))
@@ -39,7 +50,7 @@ def _fused(spec: TensorInput | ImageInput) -> onnx.ModelProto:
     nodes.append(helper.make_node("Sub", ["s_id", "s_id"], ["zero"]))
     nodes.append(helper.make_node("IsNaN", ["zero"], ["bad"]))
     nodes.append(helper.make_node("Not", ["bad"], ["finite"]))
-    kinds = {"uint8": TensorProto.UINT8, "float32": TensorProto.FLOAT}
+    kinds = {"uint8": TensorProto.UINT8, "float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
     shape = ["n", *spec.item_shape]
     outputs = [
         helper.make_tensor_value_info("label", TensorProto.INT64, ["n"]),
