@@ -94,6 +94,8 @@ def build(
         fused = fuse(classifier, scores["s_id"], scores["s_ood"])
         checked = verify(fused.model, scores, data, recipe.runtime, classifier.fixed_batch)
         fitted_on = _fit_record(fit, source, len(data))
+        if isinstance(inputs, TensorInput) and None in inputs.shape:
+            inputs = inputs.model_copy(update={"seen": data.head_inputs.shape[1:]})
     manifest = Manifest(
         name=recipe.name,
         version=recipe.version,

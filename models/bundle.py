@@ -61,11 +61,19 @@ class Manifest(_Frozen):
     files: dict[str, str]
     digest: str = ""
 
-    def computed_digest(self) -> str:
-        """sha256 of the manifest without its own digest, in canonical JSON."""
-        content = self.model_dump(mode="json", exclude={"digest"})
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()
+    def sealed(self) -> "Manifest":
+        """The same with the digest of everything else in it."""
+        return self.model_copy(update={"digest": document_digest(self.model_dump(mode="json"))})
+
+
+def document_digest(document: Mapping[str, Any]) -> str:
+    """sha256 of a manifest as it stands in its file, without its own digest, in canonical JSON.
+
+    Of the document, not of the parsed model: a field that a later version adds must not spoil older bundles.
+    """
+    content = {key: value for key, value in document.items() if key != "digest"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Bundle:
@@ -137,8 +145,7 @@ def save_bundle(out: str | Path, manifest: Manifest, model: onnx.ModelProto, *, 
     try:
         data = model.SerializeToString(deterministic=True)
         _write(staging / MODEL_FILE, data)
-        sealed = manifest.model_copy(update={"files": {MODEL_FILE: hashlib.sha256(data).hexdigest()}, "digest": ""})
-        sealed = sealed.model_copy(update={"digest": sealed.computed_digest()})
+        sealed = manifest.model_copy(update={"files": {MODEL_FILE: hashlib.sha256(data).hexdigest()}}).sealed()
         _write(staging / MANIFEST_FILE, (sealed.model_dump_json(indent=2) + "\n").encode())
         (staging / POLICIES_DIR).mkdir()
         staging.chmod(0o755)
@@ -199,7 +206,7 @@ def _read_manifest(root: Path) -> Manifest:
         raise BundleError(
             f"{path} is damaged: {field}: {first['msg']}; restore it or build the bundle again."
         ) from None
-    if manifest.digest != manifest.computed_digest():
+    if manifest.digest != document_digest(document):
         raise BundleError(
             f"{path} is damaged: its content does not match its digest; restore it or build the bundle again."
         )

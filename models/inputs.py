@@ -38,8 +38,12 @@ class _Spec(BaseModel):
         return f"{self.np_dtype} items of shape [{sizes}]"
 
     def example(self, n: int = 1) -> NDArray[Any]:
-        """A valid batch of zeros."""
-        return np.zeros((n, *(1 if size is None else size for size in self.item_shape)), self.np_dtype)
+        """A valid batch of zeros; sizes that the model leaves open are those of the data it was built with."""
+        return np.zeros((n, *(1 if size is None else size for size in self.example_shape)), self.np_dtype)
+
+    @property
+    def example_shape(self) -> tuple[int | None, ...]:
+        return self.item_shape
 
     def validate_batch(self, x: Any) -> NDArray[Any]:
         """`x` as a batch the graph takes, or one sentence that says what arrived and what is allowed.
@@ -86,6 +90,11 @@ class TensorInput(_Spec):
     kind: Literal["tensor"] = "tensor"
     dtype: Literal["float16", "float32", "float64", "uint8", "int8", "int32", "int64"] = "float32"
     shape: tuple[int | None, ...]
+    seen: tuple[int, ...] | None = Field(None, description="an item's sizes in the fit data, where some are open")
+
+    @property
+    def example_shape(self) -> tuple[int | None, ...]:
+        return self.seen or self.shape
 
     @property
     def item_shape(self) -> tuple[int | None, ...]:

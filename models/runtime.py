@@ -166,7 +166,7 @@ def _create(source: bytes | str, options: RuntimeOptions, providers: list[str]) 
 
 def _try_cuda(source: bytes | str, options: RuntimeOptions, fixed_batch: int | None) -> Any:
     """A CUDA session that has really run once, or None: the provider list alone proves nothing."""
-    if not _cuda_driver():
+    if not cuda_driver():
         return None
     try:
         session = _create(source, options, [CUDA, CPU])
@@ -179,7 +179,8 @@ def _try_cuda(source: bytes | str, options: RuntimeOptions, fixed_batch: int | N
 
 
 @lru_cache(maxsize=1)
-def _cuda_driver() -> bool:
+def cuda_driver() -> bool:
+    """Whether a CUDA build of the runtime and a driver are there; only a run proves that they work."""
     if CUDA not in ort.get_available_providers():
         return False
     try:

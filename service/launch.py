@@ -1,13 +1,10 @@
 """From settings to a server that may start: bundle proven, the machine's defaults filled in, a directory of its own."""
 
 import atexit
-import ctypes
 import os
 import shutil
-import sys
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -15,7 +12,7 @@ from pathlib import Path
 from calibration.policy import Policy
 from calibration.store import PolicyStore
 from models.bundle import Bundle
-from models.runtime import CUDA, RuntimeOptions
+from models.runtime import CUDA, RuntimeOptions, cuda_driver
 from service import policies
 from service.machine import resolved
 from service.settings import RESOLVED_VARIABLE, Settings, save_resolved
@@ -89,7 +86,7 @@ def _furnish(directory: Path, settings: Settings) -> None:
 
 def _prove(path: Path, options: RuntimeOptions) -> str:
     """Run the graph once and say which provider did; CUDA in a process of its own, since its memory stays taken."""
-    if options.provider == "cpu" or not _cuda_driver():
+    if options.provider == "cpu" or not cuda_driver():
         return _provider(path, options)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_provider, path, options).result()
@@ -97,13 +94,6 @@ def _prove(path: Path, options: RuntimeOptions) -> str:
 
 def _provider(path: Path, options: RuntimeOptions) -> str:
     return str(Bundle.open(path).scorer(options).provider)
-
-
-def _cuda_driver() -> bool:
-    with suppress(OSError):
-        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-        return True
-    return False
 
 
 def _remove(directory: Path, owner: int) -> None:

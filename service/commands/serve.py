@@ -48,8 +48,6 @@ def command(config: Path | None, show_config: bool, **flags: Any) -> None:
 
 
 def _serve(settings: "Settings") -> None:
-    # Read when ONNX Runtime is imported, here and in the workers: a gate tells nobody what passes it.
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     from service import logs
     from service.launch import prepare
 

