@@ -47,7 +47,7 @@ class Residual(Score):
 
 
 class Vim(Score):
-    """log Σ exp z_k − α ‖Rᵀ(h − o)‖ (Wang et al. 2022, in the logit form of the virtual class)."""
+    """log Σ exp z_k − ‖α Rᵀ(h − o)‖ (Wang et al. 2022, in the logit form of the virtual class)."""
 
     id = "vim"
     title = "virtual-logit matching"
@@ -59,10 +59,11 @@ class Vim(Score):
 
     def fit(self, data: FitData, params: ResidualParams) -> Theta:
         theta = residual_subspace(data, params.dim, self.id)
-        return Theta({**theta, "alpha": _alpha(data, theta)}, theta.notes, theta.settled)
+        alpha = _alpha(data, theta)  # folded into the subspace: one node less in the graph
+        return Theta({name: alpha * part for name, part in theta.items()}, theta.notes, theta.settled)
 
     def formula(self, xp: Namespace, x: Inputs, theta: Mapping[str, Array], params: ResidualParams) -> Array:
-        return xp.energy(x.z) - theta["alpha"] * residual_norm(xp, x.h, theta)
+        return xp.energy(x.z) - residual_norm(xp, x.h, theta)
 
 
 def residual_norm(xp: Namespace, h: Array, theta: Mapping[str, Array]) -> Array:
