@@ -134,7 +134,8 @@ def _encoded(column: NDArray) -> "tuple[NDArray[np.int64], pa.Array]":
     """A number for each distinct string in the order they appear, and the strings."""
     import pyarrow as pa
 
-    encoded = pa.array(column).dictionary_encode()
+    values = pa.array(column)  # chunked where the texts are long
+    encoded = (values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values).dictionary_encode()
     return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
 
 

@@ -85,3 +85,14 @@ def test_a_plain_sample_has_the_mix_that_the_weights_describe(make) -> None:  # 
     assert plain_sample(plain, 0) is plain
     assert plain_sample(table, 0).fingerprint() == plain.fingerprint()
     assert plain_sample(table.with_prevalence(0.0), 0).n_ood == 0
+
+
+def test_ids_of_hundreds_of_characters_are_split_too() -> None:
+    n = 45_000
+    table = ScoreTable.from_columns(
+        s_id=np.arange(n), s_ood=np.arange(n), is_id=np.arange(n) % 2 == 0, correct=np.arange(n) % 2 == 0,
+        id=[f"{i:0420d}" for i in range(n)],
+    )  # fmt: skip
+    parts = split(table, (0.5, 0.5), seed=0)
+    assert len(parts.selection) + len(parts.evaluation) == n
+    assert not set(parts.selection.id.tolist()) & set(parts.evaluation.id.tolist())  # type: ignore[union-attr]
