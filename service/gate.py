@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, overload
+from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +77,8 @@ class DecisionBatch:
     policy: Policy
     seconds: float
     batch_size: int
+    inputs: NDArray[Any] | None = None
+    """What the graph was given; only where the operator asked to keep it."""
     shadow: Policy | None = None
     shadow_accept: NDArray[np.bool_] | None = None
     shadow_reason: NDArray[np.uint8] | None = None
@@ -126,6 +128,7 @@ class Gate:
         self.shadow = ShadowPointer(store.directory)
         self.view = PolicyView()
         self.observers: Sequence[Observer] = ()
+        self.keep_inputs = False
         self._token: object = _UNREAD
 
     def changed(self) -> bool:
@@ -165,16 +168,24 @@ class Gate:
                 logger.exception("an observer failed at a change of policy")
 
     def judge(
-        self, scored: Scored, *, view: PolicyView, request_id: str, ids: Sequence[str], seconds: float, batch_size: int
+        self,
+        scored: Scored,
+        x: NDArray[Any],
+        *,
+        view: PolicyView,
+        request_id: str,
+        ids: Sequence[str],
+        seconds: float,
+        batch_size: int,
     ) -> DecisionBatch:
-        """Decide every item by the given view and tell the observers."""
+        """Decide every item of `x` by the given view and tell the observers."""
         policy = view.policy
         if policy is None:
             raise NoPolicyError
         accept, reason = policy.decide(scored.s_id, scored.s_ood, scored.finite, scored.label)
         batch = DecisionBatch(
             request_id, ids, time.time(), scored.label, scored.s_id, scored.s_ood, accept, reason, policy,
-            seconds, batch_size,
+            seconds, batch_size, x if self.keep_inputs else None,
         )  # fmt: skip
         if view.shadow is not None:
             batch.shadow = view.shadow

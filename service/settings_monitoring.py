@@ -38,6 +38,9 @@ class MonitoringSettings(BaseModel):
 
     ledger: bool = Field(True, description="record decisions and labels")
     ledger_url: SecretStr | None = Field(None, description="SQLAlchemy URL; unset: SQLite in the state directory")
+    ledger_inputs: Literal["none", "audit", "all"] = Field(
+        "none", description="inputs kept beside their decisions: none, those drawn for labelling, or all"
+    )
     ledger_flush_seconds: float = Field(0.4, gt=0, le=60, description="decisions are written at least this often")
     ledger_queue: int = Field(50_000, ge=100, description="decisions that wait for the ledger at most, per worker")
     ledger_retention_days: float = Field(30, gt=0, description="unlabelled decisions are kept this long")

@@ -118,6 +118,8 @@ class Worker:
             return []
         from service.monitor import build_observers, routes
 
+        monitoring = self.settings.monitoring
+        self.gate.keep_inputs = monitoring.ledger and monitoring.ledger_inputs != "none"
         self._observers = build_observers(context)
         return routes(context, self._observers)
 

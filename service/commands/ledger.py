@@ -56,22 +56,30 @@ def stats(ledger: str, as_json: bool) -> None:
 @click.option("--since", help="Only decisions since a span back (7d, 12h) or a date.")
 @click.option("--labelled", is_flag=True, help="A score table of audited, labelled decisions, weighted.")
 @click.option("--bundle", help="With --labelled: only decisions of the bundle with this hash.")
-def export(ledger: str, out: Path, since: str | None, labelled: bool, bundle: str | None) -> None:
+@click.option("--inputs", is_flag=True, help="The inputs that were kept, as an .npz data argument (x, y, id).")
+def export(ledger: str, out: Path, since: str | None, labelled: bool, bundle: str | None, inputs: bool) -> None:
     """Write decisions to a file: every one with its label, or a score table for `airlock calibrate --table`.
 
     \b
     Example:
       airlock ledger export /var/lib/airlock --since 7d --out decisions.jsonl
       airlock ledger export /var/lib/airlock --labelled --out table.parquet
+      airlock ledger export /var/lib/airlock --inputs --out inputs.npz
     """
     from service.ledger import score_table
-    from service.ledger.files import write_rows
-    from service.ledger.tables import export_rows
+    from service.ledger.files import write_npz, write_rows
+    from service.ledger.tables import export_rows, kept_inputs
 
     if bundle is not None and not labelled:
         raise click.UsageError("--bundle goes with --labelled")
+    if inputs and (labelled or out.suffix != ".npz"):
+        raise click.UsageError("--inputs goes with an --out that ends in .npz, and without --labelled")
     with _opened(ledger) as database:
-        if labelled:
+        if inputs:
+            arrays = kept_inputs(database, since)
+            write_npz(out, arrays)
+            written = len(arrays["y"])
+        elif labelled:
             table = score_table(database, since, bundle)
             table.write(out)
             written = len(table)

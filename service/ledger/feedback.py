@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from service.ledger.engine import Database, LedgerError
-from service.ledger.schema import decisions, labels, tallies
+from service.ledger.schema import decisions, labels, recorded, tallies
 
 Outcome = Literal["recorded", "unchanged", "replaced"]
 _OWN_ID = re.compile(r"(.+)-(\d{1,9})", re.DOTALL)
@@ -108,7 +108,7 @@ def _find(connection: sa.Connection, target: Target) -> Any:
 
 
 def _latest(connection: sa.Connection, where: Any) -> Any:
-    return connection.execute(sa.select(decisions).where(where).order_by(decisions.c.id.desc()).limit(1)).one_or_none()
+    return connection.execute(sa.select(*recorded).where(where).order_by(decisions.c.id.desc()).limit(1)).one_or_none()
 
 
 def _store(connection: sa.Connection, decision: Any, label: int | None, wrong: bool, again: bool, now: float) -> None:

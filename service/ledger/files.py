@@ -3,11 +3,12 @@
 import csv
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
 from service.ledger.engine import LedgerError
@@ -29,9 +30,22 @@ def write_rows(path: Path, rows: Iterable[Row], advance: Advance) -> int:
     writer = writers.get(path.suffix.lower())
     if writer is None:
         raise LedgerError(f"decisions are exported as .jsonl, .csv or .parquet; {path.name!r} arrived")
+    with _whole(path) as aside:
+        return writer(aside, _chunks(rows), advance)
+
+
+def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays as one compressed .npz file."""
+    with _whole(path) as aside, open(aside, "wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[Path]:
+    """A neighbour to write to, which takes the path's place once it is complete and on disk."""
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        written = writer(aside, _chunks(rows), advance)
+        yield aside
         with open(aside, "rb") as file:
             os.fsync(file.fileno())
         os.replace(aside, path)
@@ -40,7 +54,6 @@ def write_rows(path: Path, rows: Iterable[Row], advance: Advance) -> int:
     finally:
         with suppress(OSError):
             aside.unlink()
-    return written
 
 
 def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:

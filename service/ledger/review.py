@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from calibration.policy import REASONS
 from service.ledger.engine import Database, LedgerError
-from service.ledger.schema import decisions, sources
+from service.ledger.schema import decisions, recorded, sources
 
 Why = Literal["audit", "near"]
 
@@ -84,7 +84,7 @@ def _sources(connection: sa.Connection, bundle: str | None) -> list[int]:
 
 def _query(wanted: list[int]) -> sa.Select[Any]:
     joined = decisions.join(sources, sources.c.id == decisions.c.source)
-    query = sa.select(decisions, sources.c.policy).select_from(joined)
+    query = sa.select(*recorded, sources.c.policy).select_from(joined)
     return query.where(decisions.c.labelled == 0, decisions.c.source.in_(wanted))
 
 

@@ -44,8 +44,12 @@ decisions = sa.Table(
     sa.Column("propensity", sa.Double, nullable=False),  # the chance with which `audit` was drawn
     sa.Column("margin", sa.Double),  # of a reject: how far it is from being accepted
     sa.Column("labelled", sa.SmallInteger, nullable=False, server_default="0"),
+    sa.Column("input", sa.LargeBinary),  # a .npy file; null unless the operator asked to keep inputs
     sqlite_autoincrement=False,
 )
+
+recorded = [column for column in decisions.c if column.name != "input"]
+"""What is known of a decision without its input, which may be large."""
 
 sa.Index("decisions_request", decisions.c.request_id)
 for _name, _columns, _where in (

@@ -1,5 +1,6 @@
 """The ledger's content as score tables and as plain rows."""
 
+import io
 import re
 import time
 from collections.abc import Iterator
@@ -13,13 +14,13 @@ import sqlalchemy as sa
 from calibration.policy import REASONS
 from calibration.table import ScoreTable
 from service.ledger.engine import Database, LedgerError
-from service.ledger.schema import decisions, labels, sources
+from service.ledger.schema import decisions, labels, recorded, sources
 
 Since = str | float | datetime | timedelta | None
 Chosen = Literal["audit", "all"]
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-OOD_LABEL = -1
+OOD_LABEL, UNLABELLED = -1, -2
 
 
 def since_time(since: Since, now: float | None = None) -> float:
@@ -84,7 +85,7 @@ def score_table(
 
 def _labelled(database: Database, start: float, bundle: str | None, chosen: Chosen) -> Iterator[Any]:
     joined = decisions.join(labels, labels.c.decision == decisions.c.id)
-    query = sa.select(decisions, labels.c.label.label("truth")).select_from(joined)
+    query = sa.select(*recorded, labels.c.label.label("truth")).select_from(joined)
     query = query.where(decisions.c.at >= start).order_by(decisions.c.id)
     if chosen == "audit":
         query = query.where(decisions.c.audit == 1)
@@ -117,12 +118,32 @@ def export_rows(database: Database, since: Since = None) -> Iterator[dict[str, A
     joined = decisions.join(sources, sources.c.id == decisions.c.source)
     joined = joined.outerjoin(labels, labels.c.decision == decisions.c.id)
     query = sa.select(
-        decisions, sources.c.bundle, sources.c.policy, labels.c.label.label("truth"), labels.c.is_ood, labels.c.wrong
+        *recorded, sources.c.bundle, sources.c.policy, labels.c.label.label("truth"), labels.c.is_ood, labels.c.wrong
     )
     query = query.select_from(joined).where(decisions.c.at >= since_time(since)).order_by(decisions.c.id)
     with database.read() as connection:
         for row in connection.execution_options(yield_per=2000).execute(query):
             yield _exported(row)
+
+
+def kept_inputs(database: Database, since: Since = None) -> dict[str, np.ndarray]:
+    """The inputs that were kept, as a data argument: `x`, `id`, and `y` (−1 for OOD, −2 without a label)."""
+    joined = decisions.outerjoin(labels, labels.c.decision == decisions.c.id)
+    query = sa.select(*recorded, decisions.c.input, labels.c.label.label("truth"), labels.c.is_ood)
+    query = query.select_from(joined).where(decisions.c.at >= since_time(since), decisions.c.input.is_not(None))
+    with database.read() as connection:
+        rows = connection.execute(query.order_by(decisions.c.id)).all()
+    if not rows:
+        raise LedgerError(
+            f"the ledger {database.shown} holds no inputs; they are kept when monitoring.ledger_inputs is audit or all"
+        )
+    x = [np.load(io.BytesIO(row.input), allow_pickle=False) for row in rows]
+    if len({item.shape for item in x}) > 1:
+        raise LedgerError(
+            "the kept inputs differ in shape, so they do not fit into one array; narrow them with --since"
+        )
+    y = [UNLABELLED if row.is_ood is None else OOD_LABEL if row.is_ood else row.truth for row in rows]
+    return {"x": np.stack(x), "y": np.array(y, dtype=np.int64), "id": np.array([item_id(row) for row in rows])}
 
 
 def _exported(row: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from service.ledger.handle import Ledger
-from service.ledger.writing import append, rows
+from service.ledger.writing import Kept, append, rows
 from service.monitoring.tally import Group
 
 logger = logging.getLogger("airlock.ledger")
@@ -31,10 +31,12 @@ class Writer:
         capacity: int,
         flush_seconds: float,
         count: Callable[[str, float], None],
+        inputs: Kept = "none",
     ) -> None:
         """`count(name, n)` is told of rows `written` and `dropped`, and of failed attempts (`errors`)."""
         self._ledger = ledger
         self._capacity, self._flush_seconds, self._count = capacity, flush_seconds, count
+        self._inputs = inputs
         self._groups: deque[Group] = deque()
         self._waiting = 0
         self._lock = threading.Lock()
@@ -96,7 +98,7 @@ class Writer:
             groups = _first_groups(self._groups)
         try:
             database, audit = self._ledger.open(), self._ledger.audit()
-            pending = [row for group in groups for row in rows(group, self._source(group), audit)]
+            pending = [row for group in groups for row in rows(group, self._source(group), audit, self._inputs)]
             append(database, pending)
         except Exception as fault:  # a full disk, a database that is away: keep, count, try again
             self._failed(fault)

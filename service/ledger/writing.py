@@ -1,7 +1,8 @@
 """Decisions into the ledger: rows from a group of requests, written in one transaction."""
 
+import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +12,16 @@ from service.monitoring.audit import Audit
 from service.monitoring.reference import spread
 from service.monitoring.tally import Group, thresholds
 
-COLUMNS = "request_id, item, item_id, at, label, s_id, s_ood, reason, source, audit, propensity, margin"
+COLUMNS = "request_id, item, item_id, at, label, s_id, s_ood, reason, source, audit, propensity, margin, input"
 Row = tuple[Any, ...]
+Kept = Literal["none", "audit", "all"]
 
 _INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * len(COLUMNS.split()))})"
 _COPY = f"COPY decisions ({COLUMNS}) FROM STDIN"
 
 
-def rows(group: Group, source: int, audit: Audit) -> list[Row]:
-    """The rows of a group of requests that one policy judged."""
+def rows(group: Group, source: int, audit: Audit, inputs: Kept = "none") -> list[Row]:
+    """The rows of a group of requests that one policy judged; `inputs` says whose input goes along."""
     requests, items, own = [], [], []
     ids: list[str] = []
     times: list[float] = []
@@ -51,6 +53,7 @@ def rows(group: Group, source: int, audit: Audit) -> list[Row]:
             flags,
             propensities,
             margins(group),
+            _inputs(group, flags, inputs),
             strict=True,
         )
     )
@@ -66,6 +69,24 @@ def margins(group: Group) -> list[float | None]:
     for index in np.flatnonzero(group.accept | ~np.isfinite(lacking)).tolist():
         found[index] = None
     return found
+
+
+def _inputs(group: Group, audited: Sequence[Any], kept: Kept) -> list[bytes | None]:
+    """Each item's input as a .npy file, where it is to be kept."""
+    if kept == "none":
+        return [None] * len(group)
+    files: list[bytes | None] = []
+    for batch in group.batches:
+        given = [None] * len(batch) if batch.inputs is None else batch.inputs
+        files += [None if x is None else _npy(x) if kept == "all" or audited[len(files) + i] else None
+                  for i, x in enumerate(given)]  # fmt: skip
+    return files
+
+
+def _npy(x: NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, x, allow_pickle=False)
+    return buffer.getvalue()
 
 
 def append(database: Database, pending: Sequence[Row]) -> None:

@@ -23,6 +23,7 @@ logger = logging.getLogger("airlock.monitor")
 TICK_SECONDS = 0.2
 _JOIN_SECONDS = 20.0  # a killed server's workers need some seconds to notice and leave
 _MOST_WAITING = 200_000
+_INPUT_BYTES = 256 * 1024 * 1024  # of inputs that wait for the ledger at most
 
 
 class Recorder:
@@ -54,14 +55,22 @@ class Recorder:
         if self.ledger is not None:
             self.writer = Writer(
                 self.ledger,
-                capacity=self.settings.ledger_queue,
+                capacity=self._capacity(),
                 flush_seconds=self.settings.ledger_flush_seconds,
                 count=self._count,
+                inputs=self.settings.ledger_inputs,
             )
             self.writer.start()
         self._leader = Leader(self.context, self.station, self.ledger)
         self._leader.start()
         self._thread.start()
+
+    def _capacity(self) -> int:
+        """Decisions that may wait; fewer where their inputs wait with them, so that memory stays bounded."""
+        if self.settings.ledger_inputs == "none":
+            return self.settings.ledger_queue
+        size = self.context.bundle.manifest.input.example().nbytes
+        return max(1, min(self.settings.ledger_queue, _INPUT_BYTES // max(1, size)))
 
     def observe(self, batch: DecisionBatch) -> None:
         """Take a decision in passing."""

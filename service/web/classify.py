@@ -40,6 +40,7 @@ class Classifier:
         run = await self._engine.score(x, probabilities="probabilities" in returns)
         batch = self._gate.judge(
             run.scored,
+            x,
             view=self._gate.view,
             request_id=request_id,
             ids=ids or ItemIds(request_id, len(x))[:],

@@ -65,6 +65,7 @@ class V2:
         run = await self._engine.score(x, probabilities=want_probabilities)
         batch = self._gate.judge(
             run.scored,
+            x,
             view=self._gate.view,
             request_id=request.request_id,
             ids=ItemIds(request.request_id, len(x)),

@@ -1,5 +1,6 @@
 """The routes of monitoring, over HTTP in one process: what a caller, a labeller and Prometheus get."""
 
+import io
 import shutil
 import subprocess
 import time
@@ -347,3 +348,22 @@ def test_a_postgresql_ledger_serves_the_whole_way(make_local: Callable[..., Loca
 
 def _equal(found: Any, expected: Any) -> None:
     assert found == expected
+
+
+@pytest.mark.parametrize("kept", ["none", "all"])
+def test_inputs_of_requests_reach_the_ledger_only_when_asked(make_local: Callable[..., Local], kept: str) -> None:
+    from service.ledger import Database
+
+    local = make_local(ledger_inputs=kept)
+    given = [item(label=0, s_id=1.0, s_ood=1.0), item(label=1, s_id=-5.0, s_ood=1.0)]
+    assert local.classify(given, ids=["a", "b"]).status_code == 200
+    local.close()  # writes what waits
+    database = Database(local.settings.state_dir / "ledger.sqlite", create=False)
+    with database.read() as connection:
+        found = connection.exec_driver_sql("SELECT item_id, input FROM decisions ORDER BY id").all()
+    database.close()
+    assert [row[0] for row in found] == ["a", "b"]
+    if kept == "none":
+        assert [row[1] for row in found] == [None, None]
+    else:
+        np.testing.assert_array_equal([np.load(io.BytesIO(row[1])) for row in found], np.array(given, np.float32))

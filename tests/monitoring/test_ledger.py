@@ -20,11 +20,11 @@ from service.ledger.feedback import (
     audit_totals,
     give_label,
 )
+from service.ledger.files import write_npz
 from service.ledger.keeping import Limits, prune, stats, used_bytes
 from service.ledger.review import BadCursor, review_page
-from service.ledger.schema import decisions
-from service.ledger.tables import export_rows, since_time
-from service.ledger.writing import append, rows
+from service.ledger.tables import export_rows, kept_inputs, since_time
+from service.ledger.writing import Kept, append, rows
 from service.monitoring.audit import Audit
 from service.monitoring.tally import Group
 
@@ -335,9 +335,25 @@ def test_the_audit_draw_is_a_fixed_share_and_the_same_every_time() -> None:
     assert sum(Audit("cd" * 16, 1.0, 0.0).draw(ids, accept)[0]) == 20_000
 
 
-def test_decisions_table_has_no_room_for_inputs() -> None:
-    kept = {column.name for column in decisions.columns}
-    assert kept == {
-        "id", "request_id", "item", "item_id", "at", "label", "s_id", "s_ood", "reason", "source", "audit",
-        "propensity", "margin", "labelled",
-    }  # fmt: skip
+@pytest.mark.parametrize(("kept", "places"), [("none", []), ("audit", [1]), ("all", [0, 1, 2])])
+def test_inputs_are_kept_only_when_asked(database: Database, tmp_path: Path, kept: Kept, places: list[int]) -> None:
+    """And come back as a data argument, with the label that was given."""
+
+    class Second(Audit):
+        def draw(self, ids: list[str], accept: list[bool]) -> tuple[list[int], list[float]]:
+            return [int(id == "r-1") for id in ids], [0.5] * len(ids)
+
+    batch = _batch("r", [1.0, 2.0, -1.0])
+    batch.inputs = np.arange(12, dtype=np.float32).reshape(3, 4)
+    drawn = Second("ab" * 16, 0.5, 0.5)
+    append(database, rows(Group.of([batch]), database.source(BUNDLE, 3), drawn, kept))
+    if not places:
+        with pytest.raises(LedgerError, match="holds no inputs"):
+            kept_inputs(database)
+        return
+    give_label(database, _by_id("r-1"), label=4)
+    write_npz(tmp_path / "inputs.npz", kept_inputs(database))
+    with np.load(tmp_path / "inputs.npz", allow_pickle=False) as found:
+        assert found["id"].tolist() == [f"r-{i}" for i in places]
+        np.testing.assert_array_equal(found["x"], batch.inputs[places])
+        assert found["y"].tolist() == [4 if i == 1 else -2 for i in places]
