@@ -309,7 +309,10 @@ def test_training_twice_gives_the_same_weights() -> None:
 
     images = _made_up("t10k", 64)
     recipe = net.Recipe(epochs=2, batch=16, threads=1)
+    state = torch.get_rng_state()
     first, second = (net.train(images.x, images.y, 10, recipe).state_dict() for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), state)  # a caller's own random numbers are left alone
+    assert not torch.are_deterministic_algorithms_enabled()
     assert all(torch.equal(first[name], second[name]) for name in first)
     other = net.train(images.x, images.y, 10, net.Recipe(epochs=2, batch=16, threads=1, seed=1)).state_dict()
     assert not torch.equal(first["head.weight"], other["head.weight"])
