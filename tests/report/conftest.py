@@ -69,9 +69,9 @@ def report() -> Callable[..., Analysis]:
     return _report
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A real headless Chromium."""
+    """A real headless Chromium; of one file only, since its event loop would be in the way of other tests' loops."""
     if not CHROMIUM.exists():
         pytest.skip(f"no Chromium at {CHROMIUM}; apt-get install chromium")
     sync_api = pytest.importorskip("playwright.sync_api")
