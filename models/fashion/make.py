@@ -73,6 +73,8 @@ def make(directories: Sequence[Path], out: Path, *, classifier: Path | None = No
 
 
 def _train(images: raw.Images, path: Path) -> dict[str, Any]:
+    # Read when torch is loaded: threads that sleep while they wait are five times faster on a busy machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     import torch
 
     from models.export import export_classifier

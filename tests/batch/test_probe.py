@@ -25,6 +25,10 @@ def test_parts_are_whole_batches_and_not_too_many(speed: float, batch: int, rows
         assert -(-rows // part) <= 25_000
 
 
+def test_a_slow_model_gets_smaller_parts() -> None:
+    assert _part_rows(10.0, 16, 10**7, 400.0) < _part_rows(1e6, 16, 10**7, 400.0)
+
+
 def _chosen(bundle: Bundle, data: Path, **wishes: int) -> Sizes:
     source = open_source(data, bundle.manifest.input)
     return choose(source, bundle.scorer(bundle.options(threads=1, max_batch=1 << 16)), Wishes(**wishes))
@@ -37,7 +41,7 @@ def test_a_tiny_model_gets_large_batches_and_a_slow_one_small(
     quick, slow = _chosen(bundle, data), _chosen(slow_bundle, data)
     assert quick.flow.batch >= 512
     assert slow.flow.batch < quick.flow.batch
-    assert slow.part_rows < quick.part_rows
+    assert slow.part_rows <= quick.part_rows  # on a fast machine both take the largest
     for sizes in (quick, slow):
         assert sizes.part_rows % sizes.flow.batch == 0
         assert sizes.flow.workers <= sizes.flow.depth
