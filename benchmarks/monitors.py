@@ -45,7 +45,7 @@ from calibration.store import PolicyStore
 from calibration.table import ScoreTable
 from models.bundle import Bundle
 from models.fashion import bundle_path
-from service.gate import DecisionBatch, PolicyView
+from service.gate import DecisionBatch, ItemIds, PolicyView
 from service.monitoring.counts import Counts
 from service.monitoring.eprocess import RestartingBets, log_departure, log_excess
 from service.monitoring.layout import MAX_CUTS
@@ -266,7 +266,7 @@ def _batches(policy: Policy, size: int) -> list[DecisionBatch]:
         s_id, s_ood = rng.normal(5, 3, size), rng.normal(0, 20, size)
         accept, reason = policy.decide(s_id, s_ood)
         request = f"{i:012x}{rng.bytes(10).hex()}"
-        ids, label = [f"{request}-{k}" for k in range(size)], rng.integers(0, 8, size)
+        ids, label = ItemIds(request, size), rng.integers(0, 8, size)
         made.append(
             DecisionBatch(request, ids, time.time(), label, s_id, s_ood, accept, reason, policy, 0.001, size)
         )  # fmt: skip

@@ -17,6 +17,8 @@ from service import policies
 from service.machine import resolved
 from service.settings import RESOLVED_VARIABLE, Settings, save_resolved
 
+_STATE_SECONDS = 20.0  # a killed server's workers notice soon, but may still drain and flush
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -59,6 +61,7 @@ def prepare(settings: Settings) -> Launch:
     bundle = Bundle.open(path)
     policy = open_store(settings, bundle).active()
     provider = _prove(path, runtime_options(settings, bundle))
+    _await_state(settings)
     settings = resolved(settings, cuda=provider == CUDA)
     settings = settings.model_copy(update={"bundle": path.absolute()})
     directory = Path(tempfile.mkdtemp(prefix="airlock-"))
@@ -67,6 +70,14 @@ def prepare(settings: Settings) -> Launch:
         settings = settings.model_copy(update={"state_dir": directory / "state"})
     _furnish(directory, settings)
     return Launch(settings, bundle, policy, provider, directory)
+
+
+def _await_state(settings: Settings) -> None:
+    """Refuse a state directory that another server is using, before any worker starts."""
+    if settings.state_dir is not None and settings.monitoring.enabled:
+        from service.monitoring.station import await_free
+
+        await_free(settings.state_dir / "monitor", _STATE_SECONDS)
 
 
 def _furnish(directory: Path, settings: Settings) -> None:

@@ -26,7 +26,7 @@ class MonitoringSettings(BaseModel):
     risk_limit: float | None = Field(
         None, gt=0, lt=1, description="selective risk worth an alarm; unset: what the policy promises"
     )
-    poll_seconds: float = Field(1.0, ge=0.05, le=60, description="how often the monitors are evaluated")
+    poll_seconds: float = Field(2.0, ge=0.05, le=60, description="how often the monitors are evaluated")
     clear_seconds: float = Field(1800, ge=0, description="a passing alarm is cleared after this much quiet time")
     near_mass: float = Field(
         0.02, gt=0, lt=0.5, description="near the threshold: within this share of the calibration scores"
@@ -41,7 +41,9 @@ class MonitoringSettings(BaseModel):
     ledger_inputs: Literal["none", "audit", "all"] = Field(
         "none", description="inputs kept beside their decisions: none, those drawn for labelling, or all"
     )
-    ledger_flush_seconds: float = Field(0.4, gt=0, le=60, description="decisions are written at least this often")
+    ledger_flush_seconds: float = Field(
+        0.1, gt=0, le=60, description="how long decisions gather before a commit; they are counted twice a second"
+    )
     ledger_queue: int = Field(50_000, ge=100, description="decisions that wait for the ledger at most, per worker")
     ledger_retention_days: float = Field(30, gt=0, description="unlabelled decisions are kept this long")
     ledger_labelled_days: float = Field(365, gt=0, description="labelled decisions are kept this long")

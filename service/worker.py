@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ logger = logging.getLogger("airlock.worker")
 
 SWEEP_SECONDS = 0.05
 POLL_SECONDS = 0.25
+_SWITCH_SECONDS = 0.0005  # how long the event loop waits for a thread that counts or writes, not 5 ms as it comes
 
 
 class Worker:
@@ -92,7 +94,7 @@ class Worker:
         web.open(Router(build_routes(context, endpoints, routes)), tokens, self.admission)
         drain_on_sigterm(web, self.settings.drain_seconds)
         self._watcher = asyncio.create_task(self._watch())
-        _settle_garbage_collector()
+        _settle_interpreter()
 
     async def classify(self, instances: list[Any], ids: list[str] | None) -> dict[str, Any]:
         """Decide for instances that did not come over HTTP."""
@@ -171,8 +173,9 @@ def _call(handler: Callable[[int, FrameType | None], Any], number: int, frame: F
     handler(number, frame)
 
 
-def _settle_garbage_collector() -> None:
-    """What was made at start stays; collections that walk it cost milliseconds in the middle of requests."""
+def _settle_interpreter() -> None:
+    """Keep long pauses out of requests: what was made at start stays, so no collection walks it again."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

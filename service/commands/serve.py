@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 @click.option("--threads", type=int, help="ONNX Runtime threads a worker; 0: one on a CPU.")
 @click.option("--provider", type=click.Choice(["auto", "cpu", "cuda"]), help="Where the graph runs.")
 @click.option("--batching", type=click.Choice(["auto", "on", "off"]), help="Run requests together; auto: with CUDA.")
-@click.option("--policies", type=click.Path(path_type=Path), help="Policy store, when it is not the bundle's own.")
+@click.option(
+    "--store", "--policies", "policies", type=click.Path(path_type=Path), help="The policy store, if not BUNDLE's."
+)
 @click.option("--state-dir", type=click.Path(path_type=Path), help="Directory for what survives a restart.")
 @click.option("--admin-token-file", type=click.Path(path_type=Path), help="File with the token of admin routes.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How log lines look.")

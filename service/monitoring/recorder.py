@@ -20,7 +20,7 @@ from service.monitoring.tally import Tally, by_policy
 
 logger = logging.getLogger("airlock.monitor")
 
-TICK_SECONDS = 0.2
+TICK_SECONDS = 0.5
 _JOIN_SECONDS = 20.0  # a killed server's workers need some seconds to notice and leave
 _MOST_WAITING = 200_000
 _INPUT_BYTES = 256 * 1024 * 1024  # of inputs that wait for the ledger at most
@@ -29,7 +29,7 @@ _INPUT_BYTES = 256 * 1024 * 1024  # of inputs that wait for the ledger at most
 class Recorder:
     """Watches one worker's decisions.
 
-    On the event loop a decision costs one append. A thread counts what has gathered five times a second: numpy calls
+    On the event loop a decision costs one append. A thread counts what has gathered twice a second: numpy calls
     are paid for once a group, not once a request.
     """
 

@@ -4,7 +4,9 @@ All locks are the kernel's (`flock`): they vanish with their owner, so a killed 
 """
 
 import fcntl
+import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from models.errors import ModelsError
 from service.monitoring.board import Board, read_board
 from service.monitoring.layout import Layout
 from service.monitoring.slots import Slot, read_slots
+
+logger = logging.getLogger("airlock.monitor")
 
 
 class StationError(ModelsError):
@@ -64,10 +68,7 @@ class Station:
         known = self._read_layout()
         if known is None or known["server"] != server:
             os.close(self._alive)
-            raise StationError(
-                f"the state directory {self.directory.parent} is in use by another server; "
-                "give every server a state directory of its own"
-            )
+            raise _taken(self.directory)
         return Layout.from_document(known["layout"])
 
     def _read_layout(self) -> dict[str, Any] | None:
@@ -97,6 +98,40 @@ class Station:
             if lock is not None:
                 os.close(lock)
         self._leader = None
+
+
+def await_free(directory: Path, seconds: float) -> None:
+    """Wait until no worker of another server is in the directory; a killed server's workers leave after a while."""
+    began = time.monotonic()
+    told = False
+    while _occupied(directory / "alive.lock"):
+        if time.monotonic() - began > seconds:
+            raise _taken(directory)
+        if not told:
+            logger.info("the state directory is in use; waiting %g s for the workers of a former server", seconds)
+            told = True
+        time.sleep(0.2)
+
+
+def _occupied(lock: Path) -> bool:
+    try:
+        descriptor = os.open(lock, os.O_RDWR)
+    except OSError:
+        return False  # nobody was here yet, or the directory cannot be written, which the workers report
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _taken(directory: Path) -> StationError:
+    return StationError(
+        f"the state directory {directory.parent} is in use by another server; "
+        "give every server a state directory of its own"
+    )
 
 
 def _open_lock(path: Path) -> int:

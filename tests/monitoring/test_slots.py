@@ -5,16 +5,21 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from models.bundle import Bundle
+from service import launch
 from service.monitoring.board import Board, read_board
 from service.monitoring.layout import PLAIN_BUCKETS, Layout
 from service.monitoring.slots import Slot, read_slots
-from service.monitoring.station import Station, StationError
+from service.monitoring.station import Station, StationError, await_free
+from service.settings import Settings
 
 LAYOUT = Layout(("cat", "dog"), {"s_id": PLAIN_BUCKETS, "s_ood": (0.0,)})
 OTHER = Layout(("cat",), {"s_id": PLAIN_BUCKETS, "s_ood": (0.0,)})
@@ -107,6 +112,30 @@ def test_another_server_is_refused_while_one_lives_and_welcome_afterwards(tmp_pa
     third = Station(tmp_path / "state", OTHER, server="c")
     assert third.slot.values.sum() == 0
     third.leave()
+
+
+def test_a_server_is_refused_before_it_starts_while_another_uses_its_state(
+    bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_STATE_SECONDS", 0.3)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    settings = Settings(bundle=bundle.path, state_dir=tmp_path / "state", provider="cpu")
+    first = Station(tmp_path / "state" / "monitor", LAYOUT, server="a")
+    with pytest.raises(StationError, match=f"{tmp_path / 'state'} is in use by another server; give every server"):
+        launch.prepare(settings)
+    assert not list(tmp_path.glob("airlock-*"))
+    first.leave()
+    with monkeypatch.context() as environment:
+        environment.setattr(os, "environ", dict(os.environ))
+        assert launch.prepare(settings).settings.state_dir == tmp_path / "state"
+
+
+def test_a_server_waits_for_the_workers_of_a_killed_one(tmp_path: Path) -> None:
+    leaving = Station(tmp_path, LAYOUT, server="a")
+    threading.Timer(0.5, leaving.leave).start()
+    began = time.monotonic()
+    await_free(tmp_path, 20.0)
+    assert 0.4 < time.monotonic() - began < 15
 
 
 def _lead_and_wait(directory: str, ready: "multiprocessing.synchronize.Event") -> None:
