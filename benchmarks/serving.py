@@ -18,6 +18,7 @@ made at the first run, or `--no-mlserver` leaves it out.
 import argparse
 import json
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -79,6 +80,7 @@ class Figures:
     cpu_us: list[float] = field(default_factory=list)
     p50: list[float] = field(default_factory=list)
     p99: list[float] = field(default_factory=list)
+    generator: list[float] = field(default_factory=list)  # cores that the load generator kept busy
     errors: int = 0
 
 
@@ -221,13 +223,20 @@ def fire(server: Server, load: Load, seconds: int) -> dict[str, float]:
     path, body, headers = load.targets[server.kind]
     command = ["wrk", "-t1", f"-c{load.connections}", f"-d{seconds}s", "-s", str(HERE / "servers" / "load.lua")]
     environment = {**os.environ, "BODY": str(body), "HEADERS": headers}
-    before = server.cpu_seconds()
+    before, used = server.cpu_seconds(), _children_seconds()
     run = subprocess.run(
         [*command, f"http://127.0.0.1:{server.port}{path}"], env=environment, capture_output=True, text=True, check=True
     )
     result: dict[str, float] = json.loads(run.stdout.splitlines()[-1])
+    result["generator"] = (_children_seconds() - used) / result["seconds"]
     result["cpu_us"] = (server.cpu_seconds() - before) / max(1.0, result["requests"]) * 1e6
     return result
+
+
+def _children_seconds() -> float:
+    """CPU of processes that have ended: while servers run these are the load generators."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def measure(servers: list[Server], load: Load, rounds: int, seconds: int) -> dict[str, Figures]:
@@ -245,6 +254,7 @@ def measure(servers: list[Server], load: Load, rounds: int, seconds: int) -> dic
             found.cpu_us.append(result["cpu_us"])
             found.p50.append(result["p50_ms"])
             found.p99.append(result["p99_ms"])
+            found.generator.append(result["generator"])
             found.errors += int(result["errors"] + result["not_2xx"])
     return figures
 
@@ -274,6 +284,7 @@ class Claims:
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
+        self.notes: list[str] = []
 
     def at_least(self, what: str, goal: float, found: float) -> None:
         self.rows.append({"claim": what, "goal": f"≥ {goal:g}", "found": round(found, 3), "met": found >= goal})
@@ -281,10 +292,18 @@ class Claims:
     def at_most(self, what: str, goal: float, found: float) -> None:
         self.rows.append({"claim": what, "goal": f"≤ {goal:g}", "found": round(found, 3), "met": found <= goal})
 
+    def two_workers(self, what: str, figures: dict[str, Figures]) -> None:
+        """With the bound: one worker fills one core, and the load generator needs its share of all of them."""
+        two = figures["airlock x2"]
+        self.at_least(f"{what}, two workers / one", 1.7, ratio(two, figures["airlock"]))
+        left = min(2.0, (os.cpu_count() or 1) - statistics.median(two.generator))
+        self.notes.append(f"{what}: beside the load generator there was room for {left:.2f} busy workers")
+
     def show(self) -> None:
         print(f"\n{'claim':58}{'goal':>8}{'found':>8}")
         for row in self.rows:
             print(f"{row['claim']:58}{row['goal']:>8}{row['found']:8.2f}  {'met' if row['met'] else 'MISSED'}")
+        print("\n".join(self.notes))
 
 
 def run_mlp(bundle: Bundle, folder: Path, servers: list[Server], args: argparse.Namespace, claims: Claims) -> None:
@@ -295,7 +314,7 @@ def run_mlp(bundle: Bundle, folder: Path, servers: list[Server], args: argparse.
     if "mlserver" in figures:
         claims.at_least("MLP JSON, product / MLServer", 2.0, ratio(figures["airlock"], figures["mlserver"]))
     claims.at_most("MLP JSON, p99 / p50 at 32 connections", 2.0, tail(figures["airlock"]))
-    claims.at_least("MLP JSON, two workers / one", 1.7, ratio(figures["airlock x2"], figures["airlock"]))
+    claims.two_workers("MLP JSON", figures)
     for connections in (1, 8):
         load = make_load(folder, bundle, 1, connections)
         figures = measure([s for s in servers if s.kind in ("fastapi", "airlock")], load, args.rounds, args.seconds)
@@ -318,7 +337,7 @@ def run_cnn(bundle: Bundle, folder: Path, servers: list[Server], args: argparse.
             continue
         claims.at_least("CNN JSON, product / FastAPI", 0.88, ratio(figures["airlock"], figures["fastapi"]))
         claims.at_most("CNN JSON, p99 / p50 at 8 connections", 2.0, tail(figures["airlock"]))
-        claims.at_least("CNN JSON, two workers / one", 1.7, ratio(figures["airlock x2"], figures["airlock"]))
+        claims.two_workers("CNN JSON", figures)
 
 
 def main() -> None:
