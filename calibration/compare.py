@@ -5,6 +5,7 @@ from calibration.judge import Diff, accepted
 from calibration.policy import Policy
 from calibration.select.base import Goal
 from calibration.table import ScoreTable
+from calibration.thresholds import OPEN
 from calibration.validate import difference, hold_out, outcome
 
 
@@ -34,6 +35,8 @@ def compare(old: Policy, new: Policy, table: ScoreTable, *, goal: Goal, seed: in
     changes = {name: difference(after, before, name) for name in ("f1", "id_coverage", "selective_risk")}
     old_outcome = outcome(before)
     better, why = _verdict(goal, new, old_outcome, changes)
+    if better and _forgets_ood(old, table):
+        better, why = False, f"{why}, but these rows have no OOD and the active policy was made to keep OOD out"
     diff = Diff.between(old, new, table)
     return Comparison(
         n=diff.n,
@@ -45,6 +48,16 @@ def compare(old: Policy, new: Policy, table: ScoreTable, *, goal: Goal, seed: in
         why=why,
         **changes,
     )
+
+
+def _forgets_ood(old: Policy, table: ScoreTable) -> bool:
+    """Whether the rows are blind to what the active policy's OOD door is for.
+
+    On ID alone every closed OOD door only costs coverage, so an open one would always win.
+    """
+    sees_ood = bool(table.weights[~table.is_id].sum() > 0.0)
+    knew_ood = old.tau_ood != OPEN and (old.data is None or old.data.n_ood > 0)
+    return knew_ood and not sees_ood
 
 
 def _verdict(goal: Goal, new: Policy, old: Outcome, changes: dict[str, Estimate]) -> tuple[bool, str]:

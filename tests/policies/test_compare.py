@@ -8,6 +8,7 @@ from calibration.compare import compare
 from calibration.judge import Diff
 from calibration.policy import ClassThresholds, Policy
 from calibration.select import Parameters
+from calibration.select.base import Goal
 from calibration.table import ScoreTable
 
 
@@ -84,3 +85,16 @@ def test_a_policy_that_accepts_nothing_cannot_be_compared_on_risk(table: ScoreTa
     found = compare(made.policy, silent, made.splits.evaluation, goal="risk", seed=0)
     assert not found.better
     assert found.selective_risk.value is None
+
+
+@pytest.mark.parametrize("goal", ["f1", "coverage"])
+def test_rows_without_ood_cannot_open_the_door_that_keeps_ood_out(make, goal: Goal) -> None:  # type: ignore[no-untyped-def]
+    mixed, id_only = calibrate(make(), "dsf1"), calibrate(make(ood=0.0, seed=1), "dsf1")
+    held_out = id_only.splits.evaluation
+    found = compare(mixed.policy, id_only.policy, held_out, goal=goal, seed=0)
+    assert found.id_coverage.low is not None
+    assert found.id_coverage.low > 0  # on ID alone the looser doors do win
+    assert not found.better
+    assert "no OOD" in found.why
+    strict_id = calibrate(make(ood=0.0, seed=2), "tpr", Parameters(min_coverage=0.3)).policy
+    assert compare(strict_id, id_only.policy, held_out, goal=goal, seed=0).better  # neither has ever seen OOD
