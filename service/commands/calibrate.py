@@ -41,12 +41,16 @@ def command(bundle: Path | None, method: str, out: Path | None, activate: bool |
       airlock calibrate my-bundle --id val.npz --ood near=a.npz --ood far=b.npz --method certified --risk 0.05
       airlock calibrate --table scores.parquet --method dsf1 --out policy.json --json
     """
+    from calibration.errors import StoreError
+
     as_json, store = given["as_json"], given["store"]
     place = Place.of(bundle, store)
     if place.store is None and out is None:
         raise click.UsageError("There is nowhere to put the policy: name a BUNDLE, --store or --out.")
     if place.store is None and activate:
         raise click.UsageError("--activate needs a BUNDLE or --store.")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise StoreError(f"The folder {out.parent} does not exist; make it first or write elsewhere.")
     data = load_data(place.bundle, given["id_data"], given["ood_data"], given["table"], quiet=as_json)
     parameters = _parameters(given)
     policy = run_calibration(data, method, parameters, place, note=given["note"], quiet=as_json).policy

@@ -1,5 +1,6 @@
 """What becomes of a new policy: stored, and activated when it has earned it or when told to."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,5 +33,6 @@ def keep(
     if activate or (activate is None and earned):
         store.activate(stored.number, force=force)
         return stored, Fate(path, True, "active now, by force" if stored.status == "rejected" else "active now")
-    hint = f"stored, not active; switch with: airlock policies {store.directory} activate {stored.number}"
+    switch = shlex.join(["airlock", "policies", str(store.directory), "activate", str(stored.number)])
+    hint = f"stored, not active; switch with: {switch}"
     return stored, Fate(path, False, "stored, not active" if stored.status == "rejected" else hint)

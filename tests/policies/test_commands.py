@@ -225,6 +225,38 @@ def test_a_refusal_is_one_sentence_code_1_and_leaves_nothing(
     assert PolicyStore(store).list() == []
 
 
+def test_an_out_that_cannot_be_written_leaves_the_store_alone(
+    airlock: Airlock, table_path: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    found = airlock("calibrate", "--table", table_path, "--store", store, "--out", tmp_path / "no" / "p.json")
+    assert found.code == 1
+    assert "does not exist" in found.err
+    assert PolicyStore(store).list() == []
+
+
+def test_the_advice_can_be_pasted_even_with_a_space_in_the_path(
+    airlock: Airlock, table_path: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "my store"
+    found = airlock("calibrate", "--table", table_path, "--store", store, "--no-activate")
+    assert f"airlock policies '{store}' activate 1" in found.out
+
+
+def test_recalibrate_on_id_alone_does_not_open_the_ood_door(
+    airlock: Airlock, table_path: Path, make: Any, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    airlock("calibrate", "--table", table_path, "--store", store)
+    id_only = make(ood=0.0, seed=8).write(tmp_path / "id.parquet")
+    found = airlock("recalibrate", "--store", store, "--table", id_only)
+    assert found.code == 0, found.err
+    assert "no OOD" in found.out
+    assert PolicyStore(store).pointer().active == 1  # type: ignore[union-attr]
+    ordered = airlock("recalibrate", "--store", store, "--table", id_only, "--activate", "--json")
+    assert ordered.json["active"]
+
+
 def test_recalibrate_keeps_what_is_no_worse(airlock: Airlock, table_path: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     airlock("calibrate", "--table", table_path, "--store", store, "--seed", 3)
