@@ -172,10 +172,11 @@ class PolicyStore:
 
     def _sweep(self) -> None:
         """Remove what writers left behind that were killed long ago."""
-        for leftover in self.directory.glob(".*.json.*"):
-            with suppress(OSError):
-                if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
-                    leftover.unlink()
+        for pattern in (".*.json.*", f".{self._pointer_path.name}.*"):
+            for leftover in self.directory.glob(pattern):
+                with suppress(OSError):
+                    if time.time() - leftover.stat().st_mtime > _STALE_SECONDS:
+                        leftover.unlink()
 
     def _switch(self, switch: Switch) -> None:
         with self._locked():

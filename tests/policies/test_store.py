@@ -140,14 +140,16 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_killed_writers_are_swept_once_they_are_old(tmp_path: Path) -> None:
-    old, new = tmp_path / ".0001.json.aaaa", tmp_path / ".0001.json.bbbb"
-    for leftover in (old, new):
+    old = [tmp_path / ".0001.json.aaaa", tmp_path / ".active.aaaa"]
+    new = [tmp_path / ".0001.json.bbbb", tmp_path / ".active.bbbb"]
+    for leftover in (*old, *new):
         leftover.write_text("{")
-    os.utime(old, (0, 0))
+    for leftover in old:
+        os.utime(leftover, (0, 0))
     store = PolicyStore(tmp_path)
     store.add(policy())
-    assert not old.exists()
-    assert new.exists()
+    assert not any(leftover.exists() for leftover in old)
+    assert all(leftover.exists() for leftover in new)
     assert len(store.list()) == 1
 
 
