@@ -81,6 +81,8 @@ def _check_table(table: ScoreTable, parameters: Parameters) -> None:
         raise SelectionRefused("the table has no ID rows: thresholds need labelled ID samples")
     if not table.correct.any():
         raise SelectionRefused("no ID row is classified correctly: there is nothing worth accepting")
+    if not (table.correct & table.finite).any():
+        raise SelectionRefused("no correct ID row has two finite scores: no thresholds could accept one")
     if parameters.prevalence and table.n_ood == 0:
         raise SelectionRefused(
             f"a prevalence of {parameters.prevalence:g} cannot be stated without OOD data: add --ood, or leave it out"

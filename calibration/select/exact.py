@@ -1,9 +1,11 @@
 """What the two certifying selectors share: plain samples, enough of them, and the words of the certificate."""
 
 import math
+from typing import Literal
 
 from calibration.binomial import samples_needed
 from calibration.errors import SelectionRefused
+from calibration.evidence import Certificate
 from calibration.resample import accepted_by
 from calibration.select.base import Parameters, stated_mix
 from calibration.splits import Splits, plain_sample
@@ -78,10 +80,35 @@ def out_of_reach(
     return SelectionRefused(f"{reason}, which promises nothing; allow more risk or use better scores")
 
 
+def certificate(
+    kind: Literal["sgr", "pareto"],
+    scope: str,
+    parameters: Parameters,
+    *,
+    bound: float,
+    accepted: int,
+    wrong: int,
+    tests: int,
+) -> Certificate:
+    """The certificate of a risk limit, with the counts of the certification split behind it."""
+    risk, delta = parameters.risk_limit, parameters.delta
+    return Certificate(
+        kind=kind,
+        scope=scope,
+        risk=risk,
+        delta=delta,
+        bound=bound,
+        accepted=accepted,
+        wrong=wrong,
+        tests=tests,
+        statement=f"selective risk ≤ {percent(risk)} with probability ≥ {percent(1 - delta)}, {scope}",
+    )
+
+
 def scope_of(splits: Splits, parameters: Parameters) -> str:
     """For which mix of inputs the certificate speaks."""
-    parts = splits.named().values()
-    if not any(part.n_ood for part in parts) or parameters.prevalence == 0:
+    seen = any(part.weights[~part.is_id].sum() > 0.0 for part in splits.named().values())
+    if not seen or parameters.prevalence == 0:
         return "id_only"
     if parameters.prevalence is not None:
         return f"stated mix only: {percent(parameters.prevalence)} OOD of the calibration's kind"

@@ -13,9 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.binomial import fewest_samples, p_value
-from calibration.evidence import Certificate
+from calibration.errors import SelectionRefused
 from calibration.select.base import Parameters, Promise, Selection, Selector
-from calibration.select.exact import certification_part, exact_parts, out_of_reach, percent, sampling_notes, scope_of
+from calibration.select.exact import (
+    certificate,
+    certification_part,
+    exact_parts,
+    out_of_reach,
+    sampling_notes,
+    scope_of,
+)
 from calibration.select.grid import AXIS_LIMIT, Grid
 from calibration.splits import Splits
 from calibration.table import ScoreTable
@@ -146,24 +153,25 @@ class CertifiedSelector(Selector):
         selection, certification = exact_parts(splits, parameters)
         usable = int(np.count_nonzero(certification.finite))
         certification_part(splits, usable, fewest_samples(risk, delta), risk, delta)
+        if not (selection.is_id & selection.finite).any():
+            raise SelectionRefused(
+                "no ID sample of the selection split has two finite scores: there is no pair to test"
+            )
         front = Front.of(selection)
         found = certify(front, front.on(certification), risk, delta)
         if found is None:
             pair = front.grid.pair(front.cells[front.sequence(risk)[0]])
             raise out_of_reach(splits, (selection, certification), pair, parameters, delta)
-        scope = scope_of(splits, parameters)
-        certificate = Certificate(
-            kind="pareto",
-            scope=scope,
-            risk=risk,
-            delta=delta,
+        stamp = certificate(
+            "pareto",
+            scope_of(splits, parameters),
+            parameters,
             bound=risk,  # a fixed sequence certifies the limit and nothing sharper
             accepted=found.accepted,
             wrong=found.wrong,
             tests=found.tests,
-            statement=f"selective risk ≤ {percent(risk)} with probability ≥ {percent(1 - delta)}, {scope}",
         )
         details = {"grid": front.grid.describe(), "front": front.size, "tests": found.tests}
         promise = Promise("selective_risk", risk, "at_most")
         notes = front.grid.notes() + sampling_notes(splits, (selection, certification))
-        return Selection(found.tau_id, found.tau_ood, (promise,), certificate, details, notes)
+        return Selection(found.tau_id, found.tau_ood, (promise,), stamp, details, notes)

@@ -8,9 +8,15 @@ from numpy.typing import NDArray
 
 from calibration.best import best_pair
 from calibration.binomial import fewest_samples, p_value, upper_bound
-from calibration.evidence import Certificate
 from calibration.select.base import Parameters, Promise, Selection, Selector
-from calibration.select.exact import certification_part, exact_parts, out_of_reach, percent, sampling_notes, scope_of
+from calibration.select.exact import (
+    certificate,
+    certification_part,
+    exact_parts,
+    out_of_reach,
+    sampling_notes,
+    scope_of,
+)
 from calibration.splits import Splits
 from calibration.table import ScoreTable
 
@@ -76,21 +82,18 @@ class SgrSelector(Selector):
         if found is None:
             pair = _most_promising(selection, tau_ood, risk), tau_ood
             raise out_of_reach(splits, (selection, certification), pair, parameters, delta / steps)
-        scope = scope_of(splits, parameters)
-        certificate = Certificate(
-            kind="sgr",
-            scope=scope,
-            risk=risk,
-            delta=delta,
+        stamp = certificate(
+            "sgr",
+            scope_of(splits, parameters),
+            parameters,
             bound=found.bound,
             accepted=found.accepted,
             wrong=found.wrong,
             tests=found.steps,
-            statement=f"selective risk ≤ {percent(risk)} with probability ≥ {percent(1 - delta)}, {scope}",
         )
         promise = Promise("selective_risk", risk, "at_most")
         notes = sampling_notes(splits, (selection, certification))
-        return Selection(found.tau, tau_ood, (promise,), certificate, {"steps": found.steps}, notes)
+        return Selection(found.tau, tau_ood, (promise,), stamp, {"steps": found.steps}, notes)
 
 
 def _most_promising(selection: ScoreTable, tau_ood: float, risk: float) -> float:

@@ -25,7 +25,9 @@ class DsF1Selector(Selector):
         table = stated_mix(splits.selection, parameters)
         best = best_pair(table)
         if best.f1 <= 0:
-            raise SelectionRefused("no ID sample of the selection split is classified correctly: F1 is 0 everywhere")
+            raise SelectionRefused(
+                "no ID sample of the selection split is correct and has two finite scores: F1 is 0 everywhere"
+            )
         low, _ = f1_interval(table, accepted_by(table, best.tau_id, best.tau_ood), seed=parameters.seed)
         promise = Promise("f1", low, "at_least")
         return Selection(best.tau_id, best.tau_ood, (promise,), details={"f1": best.f1, "f1_low": low})

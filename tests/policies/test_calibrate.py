@@ -9,7 +9,7 @@ from calibration.errors import SelectionRefused
 from calibration.evidence import Estimate
 from calibration.metrics import ds_f1, f1
 from calibration.policy import Policy
-from calibration.select import Parameters
+from calibration.select import SELECTORS, Parameters
 from calibration.table import ScoreTable
 
 
@@ -245,3 +245,24 @@ def test_tables_without_anything_to_accept_are_refused(
 def test_a_prevalence_cannot_be_stated_without_ood(make) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(SelectionRefused, match="without OOD data"):
         calibrate(make(1000, ood=0.0), "dsf1", Parameters(prevalence=0.1))
+
+
+@pytest.mark.parametrize("name", SELECTORS)
+def test_id_rows_without_finite_scores_are_refused_as_such(table: ScoreTable, name: str) -> None:
+    blind = np.where(table.is_id, np.nan, table.s_id)
+    with pytest.raises(SelectionRefused, match="two finite scores"):
+        calibrate(ScoreTable(**(table.columns() | {"s_id": blind})), name)
+
+
+def test_a_class_without_finite_scores_is_named(make) -> None:  # type: ignore[no-untyped-def]
+    table = make(8000, classes=2)
+    blind = np.where(table.is_id & (table.prediction == 1), np.nan, table.s_id)
+    with pytest.raises(SelectionRefused, match=r"class 1: .* two finite scores"):
+        calibrate(ScoreTable(**(table.columns() | {"s_id": blind})), "certified", Parameters(risk=0.1, per_class=True))
+
+
+def test_ood_without_weight_is_no_ood_to_the_certificate(table: ScoreTable) -> None:
+    weightless = table.reweighted(table.is_id.astype(float))
+    made = calibrate(weightless, "certified", Parameters(risk=0.1)).policy
+    assert made.certificate is not None
+    assert made.certificate.scope == "id_only"
