@@ -74,7 +74,7 @@ def analyse(request: Request, advance: Callable[[int], None] = lambda _: None) -
     document = ReportDocument(
         title=request.title,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        verdict=verdict(policy, request.policy is not None, decided["all"], budget),
+        verdict=verdict(policy, request.policy is not None, decided["all"], budget, _calibrated_on(request)),
         notes=_notes(request, table),
         policy=_policy_summary(request, policy),
         table=_table_summary(subject),
@@ -167,11 +167,17 @@ def _table_summary(named: NamedTable) -> TableSummary:
     )
 
 
+def _calibrated_on(request: Request) -> bool:
+    """Whether the subject is the very table that the policy was calibrated on."""
+    data = None if request.policy is None else request.policy.data
+    return data is not None and data.fingerprint == request.tables[0].fingerprint
+
+
 def _notes(request: Request, table: ScoreTable) -> list[str]:
     """What a reader of the verdict has to know."""
     notes = []
     policy = request.policy
-    if policy is not None and policy.data is not None and policy.data.fingerprint == request.tables[0].fingerprint:
+    if _calibrated_on(request):
         notes.append(
             "This is the table the policy was calibrated on: part of it chose the thresholds, so its figures are "
             "optimistic; the policy's own evidence comes from the held-out part."

@@ -5,18 +5,27 @@ from calibration.policy import Policy
 from calibration.report.document import Decisions, Share
 
 
-def verdict(policy: Policy, given: bool, everything: Decisions, budget: PrevalenceBudget | None) -> list[str]:
-    """One sentence each. `given` is False where the thresholds were chosen on the table itself."""
+def verdict(
+    policy: Policy, given: bool, everything: Decisions, budget: PrevalenceBudget | None, seen: bool = False
+) -> list[str]:
+    """One sentence each; that of the budget, if there is one, is the last.
+
+    `given` is False where the thresholds were chosen on the table itself, `seen` is True where the policy was
+    calibrated on it.
+    """
     return [
         _accepts(policy, given, everything),
         _risk(everything),
         _certified(policy, given),
-        *([] if budget is None else [budget_sentence(budget)]),
+        *([] if budget is None else [budget_sentence(budget, chosen_here=seen or not given)]),
     ]
 
 
-def budget_sentence(budget: PrevalenceBudget) -> str:
-    """How much OOD traffic these decisions stand, as measured on the table of the report."""
+def budget_sentence(budget: PrevalenceBudget, *, chosen_here: bool) -> str:
+    """How much OOD traffic these decisions stand, as measured on the table of the report.
+
+    The bounds are exact for thresholds that are fixed before the samples are seen, and say so where they were not.
+    """
     if budget.id_only:
         return "This table has no out-of-distribution samples, so it says nothing about such traffic."
     limit, sure = f"{100 * budget.risk:.3g} %", f"{100 * (1 - budget.delta):.3g} %"
@@ -27,7 +36,8 @@ def budget_sentence(budget: PrevalenceBudget) -> str:
         )
     return (
         f"By this table the risk stays at or below {limit} (with {sure} confidence) while at most"
-        f" {floored(100 * budget.pi_star)} % of the traffic is out-of-distribution of the kind seen here."
+        f" {floored(100 * budget.pi_star)} % of the traffic is out-of-distribution of the kind seen here"
+        + ("; that confidence would take thresholds chosen on other samples." if chosen_here else ".")
     )
 
 

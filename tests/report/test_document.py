@@ -7,11 +7,13 @@ import jsonschema
 import numpy as np
 import pytest
 
+from calibration.calibrate import calibrate
 from calibration.errors import CalibrationError, TableError
 from calibration.metrics import counts_at, ds_f1, evaluate, one_gate_risk_coverage
 from calibration.policy import ClassThresholds, Policy
 from calibration.report import Analysis, NamedTable, ReportDocument, Request, analyse, read_tables
 from calibration.report.document import json_schema
+from calibration.select import Parameters
 from calibration.table import ScoreTable
 
 Report = Callable[..., Analysis]
@@ -110,9 +112,6 @@ def test_a_policy_that_accepts_nothing(report: Report, table: Table) -> None:
 
 
 def test_the_table_of_the_calibration_is_recognised(table: Table, report: Report, tmp_path: object) -> None:
-    from calibration.calibrate import calibrate
-    from calibration.select import Parameters
-
     data = table(1200)
     policy = calibrate(data, "dsf1", Parameters()).policy
     assert any("calibrated on" in note for note in report(data, policy=policy).document.notes)
@@ -194,3 +193,14 @@ def test_tables_from_files_have_distinct_names_and_class_names(table: Table, tmp
     assert [each.name for each in found] == ["a/scores", "b/scores", f"{root.name}/one (1)", f"{root.name}/one (2)"]
     assert found[0].classes is None
     assert found[2].classes == [f"class {number}" for number in range(4)]
+
+
+def test_a_budget_on_the_samples_that_chose_the_thresholds_claims_no_confidence(report: Report, table: Table) -> None:
+    doubt = "that confidence would take thresholds chosen on other samples."
+    right = {"correct": table(4000).is_id, "prediction": None, "label": None, "shift": 4.0}
+    data = table(4000, **right)
+    assert report(data).document.verdict[3].endswith(doubt)
+    policy = calibrate(data, "dsf1", Parameters()).policy
+    assert report(data, policy=policy).document.verdict[3].endswith(doubt)
+    elsewhere = report(table(4000, seed=1, **right), policy=policy).document.verdict[3]
+    assert elsewhere.endswith("of the kind seen here.")

@@ -7,12 +7,12 @@ from calibration.certify import mixed_risk
 from calibration.evidence import PrevalenceBudget
 from calibration.report.figures.base import Figure
 from calibration.report.style import DOUBLE, POLICY, axis, faded, layout, small
-from calibration.report.verdict import budget_sentence, floored
+from calibration.report.verdict import floored
 
 LEVELS = np.concatenate([np.linspace(0.0, 0.1, 51), np.linspace(0.11, 0.9, 80)])
 
 
-def prevalence(budget: PrevalenceBudget) -> Figure:
+def prevalence(budget: PrevalenceBudget, caption: str) -> Figure:
     """The estimate, its upper bound, the limit and the largest share that keeps to it."""
     c, r, a = budget.id_acceptance, budget.id_error, budget.ood_acceptance
     assert a is not None
@@ -43,4 +43,4 @@ def prevalence(budget: PrevalenceBudget) -> Figure:
             marker={"symbol": "star", "size": 16, "color": POLICY, "line": {"width": 1, "color": "#ffffff"}},
             hovertemplate="%{fullData.name}<extra></extra>",
         )  # fmt: skip
-    return Figure("prevalence", "Risk against the share of OOD traffic", budget_sentence(budget), figure)
+    return Figure("prevalence", "Risk against the share of OOD traffic", caption, figure)

@@ -27,4 +27,4 @@ def figures(analysis: Analysis) -> Iterator[Figure]:
     if document.per_class:
         yield classes(document)
     if document.prevalence is not None and document.prevalence.curve:
-        yield prevalence(document.prevalence)
+        yield prevalence(document.prevalence, document.verdict[-1])
