@@ -17,6 +17,7 @@ from calibration.report import metric_table
 from calibration.report.analysis import Analysis
 from calibration.report.document import ComparisonSection, ReportDocument, Share
 from calibration.report.figures import Figure, comparison_figures, figures
+from calibration.report.outcomes import kinds
 from calibration.report.sampling import sample_of_kinds
 from calibration.report.verdict import floored, percent
 from calibration.table import ScoreTable
@@ -40,7 +41,7 @@ def render(analysis: Analysis) -> str:
     drawn = {figure.key: figure for figure in figures(analysis)}
     if document.comparison is not None:
         drawn |= {figure.key: figure for figure in comparison_figures(document.comparison)}
-    embedded = table.take(sample_of_kinds(table, EMBEDDED_ROWS))
+    embedded = _embedded(table)
     parts = metric_table.columns(document.metrics)
     families = [(family, metric_table.filled(family, parts)) for family in metric_table.FAMILIES]
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
@@ -62,6 +63,24 @@ def render(analysis: Analysis) -> str:
         data=Markup(_script_json(_data(analysis, embedded, drawn.values()))),
         plotly=_packed_plotly(),
     )
+
+
+def _embedded(table: ScoreTable) -> ScoreTable:
+    """The rows that the doors are counted on; those of a sample stand for all rows of their kind.
+
+    A sample holds more than its share of a rare kind. Without weights an error among ten thousand would be
+    shown as one among a few hundred.
+    """
+    rows = sample_of_kinds(table, EMBEDDED_ROWS)
+    if len(rows) == len(table):
+        return table
+    part = table.take(rows)
+    weight = part.weights.copy()
+    for mask, whole in zip(kinds(part).values(), kinds(table).values(), strict=True):
+        held = float(weight[mask].sum())
+        if held > 0.0:
+            weight[mask] *= float(table.weights[whole].sum()) / held
+    return part.reweighted(weight)
 
 
 def _percent(share: Share | float | None, digits: int = 3) -> str:
@@ -113,6 +132,7 @@ def _data(analysis: Analysis, table: ScoreTable, drawn: Iterable[Figure]) -> dic
             "s_ood": _packed(table.s_ood.astype("<f8")),
             "kind": _packed(np.where(table.correct, 0, np.where(table.is_id, 1, 2)).astype(np.uint8)),
             "weight": None if table.weight is None else _packed(table.weight.astype("<f8")),
+            "sampled": len(table) < len(analysis.judged.table),
         },
         "policy": {
             "tau_id": policy.tau_id,
@@ -127,7 +147,7 @@ def _data(analysis: Analysis, table: ScoreTable, drawn: Iterable[Figure]) -> dic
 def _embedded_note(shown: int, total: int, per_class: bool) -> str:
     note = "Move a threshold and see what the gate would do to these samples."
     if shown < total:
-        note += f" This page holds a sample of {shown:,} of the {total:,} rows, so counts here are smaller."
+        note += f" This page holds a sample of {shown:,} of the {total:,} rows; counts are scaled up to all of them."
     if per_class:
         note += " The policy has thresholds of its own for some classes; here one pair applies to all."
     return note
