@@ -17,6 +17,7 @@ KINDS = {"correct": (CORRECT, "circle"), "misclassified": (WRONG, "diamond"), "o
 OOD_GROUPS = (PINK, VIOLET, ORANGE, SKY, TEAL, OLIVE)
 SERIES = (BLUE, AMBER, GREEN, PINK, SKY, ORANGE, VIOLET, GREY, OLIVE, TEAL)
 
+_UNSEEN = 1e-4  # of the width of a figure: less than a tenth of a pixel
 _LEGEND = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "itemsizing": "constant", "traceorder": "normal"}
 _AXIS = {"automargin": True, "showline": True, "ticks": "outside", "ticklen": 4, "zeroline": False}
 
@@ -68,9 +69,16 @@ def thin(n: int, most: int = 1200) -> NDArray[np.intp]:
     return np.unique(np.append(np.arange(0, n, step), max(0, n - 1))) if n else np.arange(0)
 
 
-def small(values: Any) -> NDArray[np.float32]:
-    """Coordinates at the precision that a screen can show, in half the bytes."""
-    return np.asarray(values, dtype=np.float32)
+def small(values: Any) -> NDArray[np.floating]:
+    """Coordinates at the precision that a screen can show: in half the bytes, unless those would move a point."""
+    exact = np.asarray(values, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        short = exact.astype(np.float32)
+    known = np.isfinite(exact)
+    if not known.any():
+        return short
+    spread, moved = np.ptp(exact[known]), np.abs(short[known] - exact[known]).max()
+    return short if moved <= _UNSEEN * spread and np.isfinite(moved) else exact
 
 
 def faded(colour: str, opacity: float) -> str:

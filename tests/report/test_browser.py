@@ -25,6 +25,14 @@ EVERYTHING = {
 SERIOUS = ("serious", "critical")
 NO_FIGURES = "delete window.DecompressionStream"
 """The page without its figures is there at once, and its numbers do not need them."""
+FAIL_SURFACE = """
+const parse = JSON.parse;
+JSON.parse = (text) => {
+  const found = parse(text);
+  if (found.figures) Object.defineProperty(found.figures.surface, "data", { get() { throw new Error("no map"); } });
+  return found;
+};
+"""
 
 
 @pytest.fixture(scope="module")
@@ -250,3 +258,45 @@ def test_a_browser_that_cannot_unpack_still_counts(visit: Open, report: Report, 
     _type_tau(seen.page, "id", 0.5)
     _type_tau(seen.page, "ood", OPEN)
     assert seen.live() == pytest.approx(_expected(data, 0.5, OPEN))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"s_id": np.ones(400)},
+        {"s_ood": np.ones(400)},
+        {"s_id": np.ones(400), "s_ood": np.zeros(400)},
+        {"s_id": np.arange(400) % 2},
+        {"s_id": 1e300 * np.random.default_rng(0).normal(size=400)},
+        {"s_ood": 1e9 + 1e-3 * np.random.default_rng(0).normal(size=400)},
+    ],
+    ids=["s_id never varies", "s_ood never varies", "neither varies", "two values", "huge", "far from zero"],
+)
+def test_scores_of_any_kind_are_drawn(
+    visit: Open, report: Report, table: Table, columns: dict[str, np.ndarray]
+) -> None:
+    seen = visit(report(table(**columns)))
+    assert seen.complaints == []
+    assert seen.page.get_attribute("html", "data-drawn") == "true"
+    assert seen.page.locator(".plot.failed").count() == 0
+
+
+def test_a_figure_that_fails_leaves_the_others_alone(visit: Open, report: Report, table: Table) -> None:
+    seen = visit(report(table()), FAIL_SURFACE)
+    assert seen.page.get_attribute("html", "data-drawn") == "failed"
+    assert seen.page.locator(".plot.failed").count() == 1
+    assert "This figure could not be drawn (no map)" in seen.page.locator('.plot[data-key="surface"]').inner_text()
+    assert seen.page.locator('.plot[data-key="prevalence"] svg').count() > 0
+
+
+def test_rare_kinds_of_a_large_table_count_as_rarely_as_they_are(visit: Open, report: Report, table: Table) -> None:
+    """40 OOD rows of 41,000 are all on the page, of the others half: what is shown is scaled to the whole."""
+    full = table(82_000)
+    rows = np.flatnonzero(full.is_id | (np.arange(82_000) >= 82_000 - 40))
+    data = full.take(rows)
+    seen = visit(report(data, policy=Policy(tau_id=None, tau_ood=None)), NO_FIGURES)
+    assert seen.live() == pytest.approx(_expected(data, OPEN, OPEN))
+    _type_tau(seen.page, "id", 1.0)
+    assert seen.live()["fa_ood"] == _expected(data, 1.0, OPEN)["fa_ood"]
+    assert seen.live()["risk"] == pytest.approx(_expected(data, 1.0, OPEN)["risk"], rel=0.1)
+    assert "." not in seen.page.locator("#live-ta").inner_text()

@@ -13,6 +13,7 @@ from calibration.policy import ClassThresholds, Policy
 from calibration.report import Analysis, NamedTable
 from calibration.report.metric_table import FAMILIES, columns, filled
 from calibration.report.page import render
+from calibration.report.style import small
 from calibration.table import ScoreTable
 
 Report = Callable[..., Analysis]
@@ -163,3 +164,12 @@ def test_every_kind_of_table_and_policy_has_a_page(report: Report, table: Table,
     page = render(report(data, policy=POLICIES.get(name), bootstrap=2))
     assert {"plane", "surface", "risk"} <= set(_data(page)["figures"])
     assert "NaN" not in json.dumps(_data(page))
+
+
+@pytest.mark.parametrize(("scale", "offset", "short"), [(1.0, 0.0, True), (1e300, 0.0, False), (1e-3, 1e9, False)])
+def test_coordinates_are_short_only_where_no_point_moves(scale: float, offset: float, short: bool) -> None:
+    values = offset + scale * np.random.default_rng(0).normal(size=100)
+    found = small(np.append(values, np.nan))
+    assert (found.dtype == np.float32) == short
+    assert np.abs(found[:-1] - values).max() <= 1e-4 * np.ptp(values)
+    assert np.isnan(found[-1])

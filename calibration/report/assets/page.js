@@ -40,23 +40,31 @@
     script.textContent = source;
     document.head.append(script);
   };
+  const failed = ({ node }, words) => {
+    node.classList.add("failed");
+    node.textContent = words;
+    root.dataset.drawn = "failed";
+  };
   const drawAll = async () => {
     try {
       await unpack();
-      for (const plot of plots) {
+    } catch (fault) {
+      plots.forEach((plot) => failed(plot, `This browser cannot draw the figure (${fault.message}); one from 2023 or later can.`));
+      return;
+    }
+    const faults = [];
+    for (const plot of plots) {
+      try {
         await draw(plot);
         plot.node.dataset.done = "true";
-        await new Promise((resolve) => { setTimeout(resolve, 0); });
+      } catch (fault) {
+        faults.push([plot, `This figure could not be drawn (${fault.message}).`]);
       }
-      performance.mark("drawn");
-      root.dataset.drawn = "true";
-    } catch (fault) {
-      plots.filter(({ node }) => !node.dataset.done).forEach(({ node }) => {
-        node.classList.add("failed");
-        node.textContent = `This browser cannot draw the figure (${fault.message}); one from 2023 or later can.`;
-      });
-      root.dataset.drawn = "failed";
+      await new Promise((resolve) => { setTimeout(resolve, 0); });
     }
+    performance.mark("drawn");
+    if (faults.length) faults.forEach((fault) => failed(...fault));
+    else root.dataset.drawn = "true";
   };
 
   /* ---- theme and paper ---- */
@@ -119,7 +127,7 @@
     return c;
   };
   const COUNTS = ["ta", "fa_id", "fa_ood", "fr", "accepted"], RATES = ["precision", "recall", "f1", "risk", "coverage"];
-  const plain = new Intl.NumberFormat("en", { maximumFractionDigits: 3 });
+  const plain = new Intl.NumberFormat("en", { maximumFractionDigits: data.table.sampled ? 0 : 3 });
   const policy = () => JSON.stringify({
     schema_version: 1, method: "manual", tau_id: tau.id === OPEN ? null : tau.id, tau_ood: tau.ood === OPEN ? null : tau.ood,
     scores: data.policy.scores, bundle: data.policy.bundle, note: "Chosen by hand in a report; it carries no evidence.",

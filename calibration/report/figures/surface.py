@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from calibration.metrics import ds_f1, f1, f1_surface
+from calibration.metrics.grid import F1Surface
 from calibration.report.analysis import Analysis
 from calibration.report.figures.base import Figure
 from calibration.report.style import DOUBLE, POLICY, S_ID, S_OOD, axis, layout, small
@@ -47,6 +48,21 @@ def surface(analysis: Analysis) -> Figure:
             yaxis2=axis("F1", domain=MARGIN, anchor="x", **values),
         )
     )
+    constant = [name for name, places in (("s_id", x), ("s_ood", y)) if len(places) < 2]
+    if not constant:  # plotly cannot draw lines of height over less than two columns and rows
+        _map(figure, x, y, grid)
+    _ridges(figure, x, y, grid.f1)
+    _marks(figure, analysis, table, by_id, by_ood)
+    caption = (
+        "Brighter is better; the star is the best pair. Along the sides: what one score reaches alone (dotted) and"
+        " with the best partner (solid). The gap between them is what the second door is worth."
+    )
+    if constant:
+        caption += f" There is no map, since {' and '.join(constant)} never var{'y' if len(constant) > 1 else 'ies'}."
+    return Figure("surface", "F1 over both thresholds", caption, figure)
+
+
+def _map(figure: go.Figure, x: list[float], y: list[float], grid: F1Surface) -> None:
     taus = np.stack(np.broadcast_arrays(grid.tau_id[None, :], grid.tau_ood[:, None]), axis=-1)
     figure.add_contour(
         x=small(x), y=small(y), z=small(grid.f1.T), colorscale="Viridis", showscale=False, name="F1",
@@ -54,13 +70,6 @@ def surface(analysis: Analysis) -> Figure:
         line={"width": 0.6, "color": "rgba(255,255,255,0.55)"}, customdata=small(taus),
         hovertemplate="τ_id %{customdata[0]:.4g}<br>τ_ood %{customdata[1]:.4g}<br>F1 %{z:.4f}<extra></extra>",
     )  # fmt: skip
-    _ridges(figure, x, y, grid.f1)
-    _marks(figure, analysis, table, by_id, by_ood)
-    caption = (
-        "Brighter is better; the star is the best pair. Along the sides: what one score reaches alone (dotted) and"
-        " with the best partner (solid). The gap between them is what the second door is worth."
-    )
-    return Figure("surface", "F1 over both thresholds", caption, figure)
 
 
 def _ridges(figure: go.Figure, x: list[float], y: list[float], values: NDArray[np.float64]) -> None:
