@@ -12,7 +12,9 @@ from calibration.metrics.coverage import Amounts, Found, attained
 from calibration.metrics.thresholds import Steps
 
 _BLOCKS = 16
-"""Blocks of tau_ood that are searched each on its own."""
+"""Most blocks of tau_ood that are searched each on its own."""
+_WORTH_A_BLOCK = 4
+"""Pairs tried for each coverage cell from which a block is worth cells of its own."""
 _SHARED_WORK = 1e8
 """Rows times values of tau_ood from which threads are worth starting."""
 
@@ -23,7 +25,8 @@ def search_all(pairs: Steps, amounts: Amounts) -> Found:
 
     n_steps = len(pairs.ends)
     # a step costs as much as rows were admitted before it, so that loose blocks must be short
-    bounds = np.unique((n_steps * np.sqrt(np.arange(_BLOCKS + 1) / _BLOCKS)).astype(np.int64))
+    parts = _blocks(len(pairs.rows) * n_steps, amounts)
+    bounds = np.unique((n_steps * np.sqrt(np.arange(parts + 1) / parts)).astype(np.int64))
     dense = amounts.whole and len(pairs.tau_id) == round(amounts.of_id.sum())
 
     def search(block: tuple[int, int]) -> np.ndarray:
@@ -57,9 +60,15 @@ def search_grid(pairs: Steps, amounts: Amounts, size: int) -> Found:
         best: np.ndarray = over_grid(*rows, block, amounts.scale, amounts.n_cells)
         return best
 
-    blocks = [block for block in np.array_split(chosen, _BLOCKS) if len(block)]
+    parts = _blocks(len(pairs.rows) * len(chosen), amounts)
+    blocks = [block for block in np.array_split(chosen, parts) if len(block)]
     best = _on_all_cores(search, blocks, len(pairs.rows) * len(chosen))
     return attained(best, amounts, exact=amounts.whole and len(chosen) == n_steps)
+
+
+def _blocks(work: float, amounts: Amounts) -> int:
+    """In how many blocks to search: with weights that have no unit, filling a block's cells can cost more than it."""
+    return int(np.clip(work / (_WORTH_A_BLOCK * amounts.n_cells), 1, _BLOCKS))
 
 
 def _on_all_cores(search: Callable[[Any], np.ndarray], blocks: list[Any], work: float) -> np.ndarray:

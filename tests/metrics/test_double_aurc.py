@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from calibration.errors import TableError
 from calibration.metrics import (
     Undefined,
+    coverage_compiled,
     double_risk_coverage,
     ds_aurc,
+    kernels,
     one_gate_aurc,
     one_gate_risk_coverage,
 )
@@ -206,3 +208,26 @@ def test_published_alone_moves_with_the_scale_of_a_score(mixed):
     moved = ScoreTable(**(table.columns() | {"s_ood": np.exp(3 * table.s_ood)}))
     assert ds_aurc(moved, "published") > ds_aurc(table, "published") + 0.01
     assert ds_aurc(moved) == ds_aurc(table)
+
+
+@pytest.mark.parametrize(("fractional", "blocks"), [(False, 16), (True, 1)])
+def test_a_block_is_searched_only_where_it_is_worth_its_cells(monkeypatch, fractional, blocks):
+    """Weights without a common unit have a million cells, too many for sixteen blocks of a small table."""
+    calls = []
+    whole = kernels.over_grid
+    monkeypatch.setattr(kernels, "over_grid", lambda *rows: calls.append(1) or whole(*rows))
+    rng = np.random.default_rng(0)
+    table = ScoreTable.from_columns(
+        s_id=rng.normal(size=800),
+        s_ood=rng.normal(size=800),
+        is_id=np.arange(800) < 500,
+        correct=np.arange(800) % 3 > 0,
+        weight=rng.exponential(size=800) if fractional else None,
+    )
+    found = double_risk_coverage(table, grid=128)
+    assert len(calls) == blocks
+    monkeypatch.setattr(coverage_compiled, "_BLOCKS", 5)
+    monkeypatch.setattr(coverage_compiled, "_WORTH_A_BLOCK", 1e-9)
+    again = double_risk_coverage(table, grid=128)
+    np.testing.assert_array_equal(found.coverage, again.coverage)
+    np.testing.assert_array_equal(found.risk, again.risk)
