@@ -70,7 +70,8 @@ def command(
     from service.commands.policy_fate import keep
 
     better = None if comparison is None else comparison.better
-    policy, fate = keep(place.store, made.policy, activate=activate, force=given["force"], better=better)
+    than = None if active is None else active.number
+    policy, fate = keep(place.store, made.policy, activate=activate, force=given["force"], better=better, than=than)
     _report(policy, fate, active, comparison, as_json)
 
 

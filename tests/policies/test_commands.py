@@ -16,6 +16,7 @@ from calibration.table import ScoreTable
 from models.bundle import Bundle
 from models.inputs import TensorInput
 from service.cli import main
+from service.commands.policy_fate import keep
 
 
 class Result(NamedTuple):
@@ -286,6 +287,20 @@ def test_recalibrate_replaces_a_policy_that_the_world_left_behind(
     assert document["policy"]["certificate"]["risk"] == 0.08
     comparison = document["comparison"]
     assert document["diff"].startswith(f"{comparison['changed']:,} of {comparison['n']:,} decisions change: ")
+
+
+def test_a_switch_while_recalibrating_has_the_last_word(tmp_path: Path) -> None:
+    store = PolicyStore(tmp_path)
+    for number in (1, 2):
+        store.add(Policy(tau_id=0.0, tau_ood=0.0))
+        store.activate(number)
+    store.rollback()  # while a policy was compared with number 2
+    new = Policy(tau_id=1.0, tau_ood=0.0, status="validated")
+    _, fate = keep(store, new, activate=None, force=False, better=True, than=2)
+    assert not fate.active
+    assert "not active since policy 1 became so meanwhile; switch with:" in fate.text
+    assert keep(store, new, activate=None, force=False, better=True, than=1)[1].active
+    assert keep(store, new, activate=True, force=False, better=True, than=1)[1].active
 
 
 def test_recalibrate_obeys_orders(airlock: Airlock, table_path: Path, tmp_path: Path) -> None:

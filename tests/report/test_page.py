@@ -115,6 +115,12 @@ def test_columns_that_are_missing_take_their_figures_with_them(
     assert ("reliability" in drawn) == ("probabilities" not in leave_out)
 
 
+def test_words_say_only_what_is_drawn(report: Report, table: Table) -> None:
+    assert "riskiest first, with exact 95 % intervals." in render(report(table()))
+    assert "riskiest first." in render(report(table(weight=np.linspace(0.5, 2.0, 400))))
+    assert "There is no map, since s_id never varies." in render(report(table(s_id=np.ones(400))))
+
+
 def test_a_door_far_away_does_not_squeeze_the_samples(report: Report, table: Table) -> None:
     drawn = _data(render(report(table(), policy=Policy(tau_id=1e6, tau_ood=0.0))))["figures"]
     assert drawn["plane"]["layout"]["xaxis"]["range"][1] < 10

@@ -67,7 +67,8 @@ def classes(document: ReportDocument) -> Figure:
         )  # fmt: skip
     left_out = len(document.per_class) - len(rows)
     more = f" {left_out} classes with less risk are left out." if left_out else ""
-    caption = f"By the class the model predicts, riskiest first, with exact 95 % intervals.{more}"
+    intervals = "" if document.table.weighted else ", with exact 95 % intervals"
+    caption = f"By the class the model predicts, riskiest first{intervals}.{more}"
     return Figure("classes", "Acceptance and risk by class", caption, figure)
 
 

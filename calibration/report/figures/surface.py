@@ -53,12 +53,13 @@ def surface(analysis: Analysis) -> Figure:
         _map(figure, x, y, grid)
     _ridges(figure, x, y, grid.f1)
     _marks(figure, analysis, table, by_id, by_ood)
-    caption = (
-        "Brighter is better; the star is the best pair. Along the sides: what one score reaches alone (dotted) and"
-        " with the best partner (solid). The gap between them is what the second door is worth."
-    )
+    start = "Brighter is better; the star is the best pair."
     if constant:
-        caption += f" There is no map, since {' and '.join(constant)} never var{'y' if len(constant) > 1 else 'ies'}."
+        start = f"There is no map, since {' and '.join(constant)} never var{'y' if len(constant) > 1 else 'ies'}."
+    caption = (
+        f"{start} Along the sides: what one score reaches alone (dotted) and with the best partner (solid). The gap"
+        " between them is what the second door is worth."
+    )
     return Figure("surface", "F1 over both thresholds", caption, figure)
 
 
