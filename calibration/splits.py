@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PARTS = {2: ("selection", "evaluation"), 3: ("selection", "certification", "evaluation")}
 STRATA = ("is_id", "group")
 # Streams of random numbers that share the user's seed must not share their numbers.
-_SPLITTING, _THINNING = 1, 2
+_SPLITTING, _THINNING, _ONE_OF_EACH = 1, 2, 4  # 3 is the bootstrap's, in resample.py
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,8 @@ def strata(table: ScoreTable) -> NDArray[np.int64]:
 def _assign(table: ScoreTable, order: NDArray, fractions: Sequence[float], seed: int) -> NDArray[np.int64]:
     """The part of every row, in canonical order."""
     rows = strata(table)[order]
-    if table.id is None:
-        return _allot(rows, fractions, seed)
-    codes, names = _encoded(table.id)
-    if len(names) == len(table):
+    codes = _repeated(table)
+    if codes is None:
         return _allot(rows, fractions, seed)
     _, first, unit = np.unique(codes[order], return_index=True, return_inverse=True)
     # Units are numbered by their first row in canonical order, so that renamed ids do not change the split.
@@ -118,6 +116,21 @@ def _allot(stratum: NDArray[np.int64], fractions: Sequence[float], seed: int) ->
     part = np.empty(n, dtype=np.int64)
     part[shuffled] = (position >= edges[:, stratum[shuffled]]).sum(axis=0)
     return part
+
+
+def _repeated(table: ScoreTable) -> NDArray[np.int64] | None:
+    """A number for each sample where rows share ids; None where every row is a sample of its own.
+
+    An empty id is no id: rows that have none are not one sample.
+    """
+    if table.id is None:
+        return None
+    codes, names = _encoded(table.id)
+    nameless = np.flatnonzero(table.id == "")
+    if len(names) - bool(len(nameless)) + len(nameless) == len(table):
+        return None
+    codes[nameless] = len(names) + np.arange(len(nameless))
+    return codes
 
 
 def _codes(column: NDArray) -> NDArray[np.int64]:
@@ -139,6 +152,11 @@ def _encoded(column: NDArray) -> "tuple[NDArray[np.int64], pa.Array]":
     return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
 
 
+def repeats_samples(table: ScoreTable) -> bool:
+    """Whether rows share ids, so that they are not independent."""
+    return _repeated(table) is not None
+
+
 def has_weights(table: ScoreTable) -> bool:
     """Whether the rows count differently."""
     return table.weight is not None and len(table) > 0 and bool(np.ptp(table.weight) > 0)
@@ -147,12 +165,18 @@ def has_weights(table: ScoreTable) -> bool:
 def plain_sample(table: ScoreTable, seed: int) -> ScoreTable:
     """An unweighted sample of what the weights describe: each row is kept with probability weight / largest weight.
 
-    Exact binomial statements need whole, equally likely samples; rejection sampling gives them at the price of rows.
+    Exact binomial statements need whole, equally likely, independent samples; rejection sampling gives them at the
+    price of rows, and of rows that share an id (views of one sample, say) one is drawn.
     """
-    if not has_weights(table):
+    if has_weights(table):
+        weights = table.weights
+        keep = np.random.default_rng((seed, _THINNING)).random(len(table)) * weights.max() < weights
+        columns = table.take(keep).columns()
+        columns.pop("weight")
+        table = ScoreTable(**columns)
+    codes = _repeated(table)
+    if codes is None:
         return table
-    weights = table.weights
-    keep = np.random.default_rng((seed, _THINNING)).random(len(table)) * weights.max() < weights
-    columns = table.take(keep).columns()
-    columns.pop("weight")
-    return ScoreTable(**columns)
+    order = np.random.default_rng((seed, _ONE_OF_EACH)).permutation(len(table))
+    _, first = np.unique(codes[order], return_index=True)
+    return table.take(np.sort(order[first]))

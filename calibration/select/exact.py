@@ -8,7 +8,7 @@ from calibration.errors import SelectionRefused
 from calibration.evidence import Certificate
 from calibration.resample import accepted_by
 from calibration.select.base import Parameters, stated_mix
-from calibration.splits import Splits, plain_sample
+from calibration.splits import Splits, has_weights, plain_sample, repeats_samples
 from calibration.table import ScoreTable
 
 _HOPELESS = 50  # times the present data: beyond that, asking for samples is no advice
@@ -26,11 +26,23 @@ def exact_parts(splits: Splits, parameters: Parameters) -> tuple[ScoreTable, Sco
     return parts[0], parts[1]
 
 
-def sampling_notes(splits: Splits, parts: tuple[ScoreTable, ScoreTable]) -> tuple[str, ...]:
-    """What to say when weights or a stated mix left only a part of the rows for the exact tests."""
+def sampling_notes(splits: Splits, parts: tuple[ScoreTable, ScoreTable], parameters: Parameters) -> tuple[str, ...]:
+    """What to say when weights, a stated mix or repeated ids left only a part of the rows for the exact tests."""
     assert splits.certification is not None
     used, had = sum(map(len, parts)), len(splits.selection) + len(splits.certification)
-    return () if used == had else (f"exact tests used a plain sample of {used:,} of {had:,} weighted rows",)
+    return (
+        ()
+        if used == had
+        else (f"exact tests used a plain sample of {used:,} of {had:,} rows: {_why(parameters, splits)}",)
+    )
+
+
+def _why(parameters: Parameters, splits: Splits) -> str:
+    """What a plain sample leaves out."""
+    weighted = parameters.prevalence is not None or any(map(has_weights, splits.named().values()))
+    repeated = any(map(repeats_samples, splits.named().values()))
+    reasons = {"what the weights describe": weighted, "one row of each id": repeated}
+    return " and ".join(reason for reason, holds in reasons.items() if holds)
 
 
 def certification_part(splits: Splits, usable: int, needed: int, risk: float, delta: float) -> None:

@@ -173,5 +173,5 @@ class CertifiedSelector(Selector):
         )
         details = {"grid": front.grid.describe(), "front": front.size, "tests": found.tests}
         promise = Promise("selective_risk", risk, "at_most")
-        notes = front.grid.notes() + sampling_notes(splits, (selection, certification))
+        notes = front.grid.notes() + sampling_notes(splits, (selection, certification), parameters)
         return Selection(found.tau_id, found.tau_ood, (promise,), stamp, details, notes)

@@ -92,7 +92,7 @@ class SgrSelector(Selector):
             tests=found.steps,
         )
         promise = Promise("selective_risk", risk, "at_most")
-        notes = sampling_notes(splits, (selection, certification))
+        notes = sampling_notes(splits, (selection, certification), parameters)
         return Selection(found.tau, tau_ood, (promise,), stamp, {"steps": found.steps}, notes)
 
 

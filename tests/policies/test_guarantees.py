@@ -7,7 +7,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+
+from calibration.calibrate import calibrate
+from calibration.select import Parameters
 
 BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "guarantees.py"
 TRIALS = 300
@@ -72,3 +76,16 @@ def test_the_population_formulas_agree_with_a_large_sample() -> None:
     accept = accepted_by(table, 1.5, 0.7)
     assert population.risk(1.5, 0.7) == pytest.approx((accept & ~table.correct).sum() / accept.sum(), abs=0.002)
     assert population.coverage(1.5, 0.7) == pytest.approx((accept & table.is_id).sum() / table.n_id, abs=0.003)
+
+
+@pytest.mark.parametrize("method", ["certified", "sgr"])
+def test_copies_of_samples_are_no_evidence(make, method: str) -> None:  # type: ignore[no-untyped-def]
+    """Rows that share an id are one sample: eight copies certify no more than one would."""
+    table = make(1200, seed=4)
+    copies = table.take(np.repeat(np.arange(len(table)), 8))
+    once, often = (calibrate(each, method, Parameters(risk=0.1, delta=0.05, seed=1)).policy for each in (table, copies))
+    assert once.certificate is not None
+    assert often.certificate is not None
+    assert often.certificate.accepted == pytest.approx(once.certificate.accepted, rel=0.3)
+    assert often.certificate.budget.id_acceptance.low < once.certificate.budget.id_acceptance.value  # type: ignore[union-attr]
+    assert any("one row of each id" in note for note in often.evidence.notes)  # type: ignore[union-attr]

@@ -112,7 +112,7 @@ def test_a_stated_prevalence_is_certified_for_that_mix(make) -> None:  # type: i
     assert few.evidence is not None
     assert plain.evidence is not None
     assert few.evidence.prevalence == pytest.approx(0.05)
-    assert re.search(r"plain sample of [\d,]+ of 5,\d+ weighted rows", few.evidence.notes[0])
+    assert re.search(r"plain sample of [\d,]+ of 5,\d+ rows: what the weights describe$", few.evidence.notes[0])
     assert plain.evidence.notes == ()
     assert plain.evidence.prevalence == pytest.approx(0.3, abs=0.02)
     assert few.evidence.outcome.id_coverage.value > plain.evidence.outcome.id_coverage.value  # type: ignore[operator]

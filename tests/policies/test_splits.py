@@ -96,3 +96,19 @@ def test_ids_of_hundreds_of_characters_are_split_too() -> None:
     parts = split(table, (0.5, 0.5), seed=0)
     assert len(parts.selection) + len(parts.evaluation) == n
     assert not set(parts.selection.id.tolist()) & set(parts.evaluation.id.tolist())  # type: ignore[union-attr]
+
+
+def test_rows_without_an_id_are_not_one_sample(table: ScoreTable) -> None:
+    some = ScoreTable(**(table.columns() | {"id": np.where(table.is_id, table.id, "")}))
+    parts = split(some, (0.5, 0.5), 0)
+    assert parts.selection.n_ood == pytest.approx(table.n_ood / 2, abs=1)
+    assert plain_sample(some, 0) is some
+
+
+def test_a_plain_sample_has_one_row_of_each_id(table: ScoreTable) -> None:
+    views = table.take(np.repeat(np.arange(len(table)), 3))
+    plain = plain_sample(views, 0)
+    assert sorted(plain.id.tolist()) == sorted(table.id.tolist())  # type: ignore[union-attr]
+    weighted = plain_sample(views.with_prevalence(0.1), 0)
+    assert weighted.weight is None
+    assert len(set(weighted.id.tolist())) == len(weighted)  # type: ignore[union-attr]
