@@ -22,7 +22,7 @@ from calibration.report.measures import measure
 from calibration.report.outcomes import UNNAMED, Judged, by_kind, decisions, per_class
 from calibration.report.tables import NamedTable
 from calibration.report.verdict import verdict
-from calibration.splits import has_weights, split
+from calibration.splits import has_weights, plain_sample, repeats_samples, split
 from calibration.table import ScoreTable
 from calibration.thresholds import OPEN
 from calibration.transfer import transfer
@@ -69,7 +69,7 @@ def analyse(request: Request, advance: Callable[[int], None] = lambda _: None) -
     judged = Judged.by(policy, table)
     metrics = measure(table, request.bootstrap, request.seed, advance)
     curves = Curves.of(table)
-    budget = _budget(policy, judged)
+    budget = _budget(policy, judged, request.seed)
     decided = decisions(judged)
     document = ReportDocument(
         title=request.title,
@@ -100,10 +100,12 @@ def _optimum(subject: NamedTable) -> Policy:
     return Policy(method="dsf1 on this table", tau_id=best.tau_id, tau_ood=best.tau_ood)
 
 
-def _budget(policy: Policy, judged: Judged) -> PrevalenceBudget | None:
-    """R(π) of these decisions on this table; none where rows have weights, since the bounds are binomial."""
+def _budget(policy: Policy, judged: Judged, seed: int) -> PrevalenceBudget | None:
+    """R(π) of these decisions on independent rows; none where rows have weights, since the bounds are binomial."""
     if has_weights(judged.table):
         return None
+    if repeats_samples(judged.table):
+        judged = Judged.by(policy, plain_sample(judged.table, seed))
     risk, delta = NO_CLAIM
     if policy.certificate is not None:
         stamped = policy.certificate.budget
@@ -186,6 +188,8 @@ def _notes(request: Request, table: ScoreTable) -> list[str]:
         notes.append(f"This policy was rejected when it was validated: {'; '.join(policy.status_reasons)}.")
     if table.n_not_finite:
         notes.append(f"{table.n_not_finite:,} samples have a score that is not finite and are never accepted.")
+    if repeats_samples(table):
+        notes.append("Rows share ids: R(π) uses one row of each id, every other interval takes rows for independent.")
     if has_weights(table):
         notes.append("Rows have weights: counts are sums of weights, and neither exact intervals nor R(π) are given.")
     return notes

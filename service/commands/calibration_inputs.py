@@ -98,12 +98,23 @@ def load_data(
         raise click.UsageError("--id and --ood need a BUNDLE to score them with; without one, give --table.")
     if not (id_data or tables):
         raise click.UsageError("There is nothing to calibrate on: give --id (and --ood) with a BUNDLE, or --table.")
+    _check_distinct([*map(str, tables), *id_data, *(_group_of(arg)[1] for arg in ood_data)])
     parts = [ScoreTable.read(path) for path in tables]
     sources = [str(path) for path in tables]
     if bundle is not None and (id_data or ood_data):
         parts += _scored(bundle, id_data, ood_data, quiet=quiet)
         sources += [*id_data, *ood_data]
     return Data(parts[0] if len(parts) == 1 else ScoreTable.concat(parts), tuple(sources))
+
+
+def _check_distinct(paths: Sequence[str]) -> None:
+    """Data that are given twice would be selected on and judged on at once."""
+    seen: set[Path] = set()
+    for path in paths:
+        place = Path(path).resolve()
+        if place in seen:
+            raise click.UsageError(f"{path} is given twice: its samples would be in more than one split.")
+        seen.add(place)
 
 
 def run_calibration(

@@ -192,6 +192,7 @@ def test_a_rejected_policy_is_stored_and_not_active_and_the_code_is_1(
     [
         (["--out", "p.json"], "nothing to calibrate on"),
         (["--id", "x.npz", "--out", "p.json"], "need a BUNDLE"),
+        (["--table", "TABLE", "--table", "TABLE", "--out", "p.json"], "is given twice"),
         (["--table", "TABLE"], "nowhere to put the policy"),
         (["--table", "TABLE", "--out", "p.json", "--activate"], "--activate needs a BUNDLE or --store"),
         (["--table", "TABLE", "--out", "p.json", "--risk", "1.5"], "--risk"),

@@ -204,3 +204,12 @@ def test_a_budget_on_the_samples_that_chose_the_thresholds_claims_no_confidence(
     assert report(data, policy=policy).document.verdict[3].endswith(doubt)
     elsewhere = report(table(4000, seed=1, **right), policy=policy).document.verdict[3]
     assert elsewhere.endswith("of the kind seen here.")
+
+
+def test_copies_of_samples_do_not_enlarge_the_budget(report: Report, table: Table) -> None:
+    data, policy = table(1000), Policy(tau_id=2.0, tau_ood=1.0)
+    once = report(data, policy=policy).document
+    often = report(data.take(np.repeat(np.arange(1000), 6)), policy=policy).document
+    assert once.prevalence == often.prevalence
+    assert any("share ids" in note for note in often.notes)
+    assert not once.notes
