@@ -73,6 +73,8 @@ def _certified(policy: Policy, given: bool) -> str:
         return "Nothing is certified: the thresholds were chosen on these very samples, so all figures are optimistic."
     if policy.certificate is None or policy.certificate.kind == "none":
         return "Nothing is certified: the policy carries no certificate."
+    if policy.status == "rejected":
+        return "Nothing is certified: held-out data contradicted the policy, and it was rejected."
     scope, statement = policy.certificate.scope, policy.certificate.statement.rstrip(".")
     return f"Certified: {statement}." if scope in statement else f"Certified ({scope}): {statement}."
 

@@ -213,3 +213,12 @@ def test_copies_of_samples_do_not_enlarge_the_budget(report: Report, table: Tabl
     assert once.prevalence == often.prevalence
     assert any("share ids" in note for note in often.notes)
     assert not once.notes
+
+
+def test_the_certificate_of_a_rejected_policy_is_none(report: Report, table: Table) -> None:
+    right = {"correct": table(2000).is_id, "prediction": None, "label": None, "shift": 4.0}
+    policy = calibrate(table(2000, **right), "certified", Parameters(risk=0.1)).policy
+    other = table(2000, seed=1, **right)
+    assert report(other, policy=policy).document.verdict[2].startswith("Certified: selective risk ≤ 10 %")
+    rejected = policy.model_copy(update={"status": "rejected", "status_reasons": ("it missed",)})
+    assert report(other, policy=rejected).document.verdict[2].startswith("Nothing is certified: held-out data")
