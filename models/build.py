@@ -13,7 +13,17 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 
-from models.bundle import Bundle, GraphNames, Manifest, file_sha256, jsonable, save_bundle, utc_now
+from models.bundle import (
+    Bundle,
+    GraphNames,
+    Manifest,
+    check_names,
+    check_target,
+    file_sha256,
+    jsonable,
+    save_bundle,
+    utc_now,
+)
 from models.classifier import Classifier
 from models.collect import Collected, collect
 from models.data import Source, load_arrays, open_source
@@ -78,8 +88,8 @@ def build(
     opened, where that took choices of its own.
     """
     _check_specs(recipe, fit)
-    if Path(out).exists() and not overwrite:
-        raise BundleError(f"{out} exists already; choose another --out or give --overwrite.")
+    check_names(recipe.name, recipe.version)
+    check_target(out, overwrite=overwrite)
     classifier = classifier or Classifier.open(model)
     if recipe.image is not None:
         classifier = accept_pixels(classifier, recipe.image)

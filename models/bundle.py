@@ -7,8 +7,7 @@ either loads as it was built or does not load. Policies live beside it and chang
 import hashlib
 import json
 import os
-import shutil
-import tempfile
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cached_property
@@ -22,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from models.errors import BundleError
 from models.inputs import InputSpec
 from models.runtime import RuntimeOptions, Scorer
+from models.staging import staged
 
 if TYPE_CHECKING:
     from models.classifier import Classifier
@@ -30,6 +30,10 @@ FORMAT: Final = 1
 MODEL_FILE = "model.onnx"
 MANIFEST_FILE = "manifest.json"
 POLICIES_DIR = "policies"
+
+
+def _word(longest: int) -> str:
+    return rf"^[A-Za-z0-9][A-Za-z0-9._-]{{0,{longest - 1}}}$"
 
 
 class _Frozen(BaseModel):
@@ -49,8 +53,8 @@ class Manifest(_Frozen):
     """Everything a reader of a bundle must know before running it."""
 
     format: Literal[1] = FORMAT
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
-    version: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$")
+    name: str = Field(pattern=_word(100))
+    version: str = Field(pattern=_word(50))
     created_at: str
     input: InputSpec
     classes: tuple[str, ...] = Field(min_length=2)
@@ -132,28 +136,40 @@ class Bundle:
         return scorer
 
 
+def check_names(name: str, version: str) -> None:
+    """Refuse a name or a version that no manifest takes, before any work is done for it."""
+    for what, text, longest in (("name", name, 100), ("version", version, 50)):
+        if re.fullmatch(_word(longest), text) is None:
+            raise BundleError(
+                f"The {what} {text!r} is not allowed; give 1 to {longest} letters A to Z, digits, '.', '_' or '-', "
+                "the first of them a letter or a digit."
+            )
+
+
+def check_target(out: str | Path, *, overwrite: bool) -> None:
+    """Refuse a place where no bundle may be written: one that is taken, or one that holds something else."""
+    target = Path(out)
+    if not os.path.lexists(target):
+        return
+    if not overwrite:
+        raise BundleError(f"{target} exists already; choose another --out or give --overwrite.")
+    if not _replaceable(target):
+        raise BundleError(f"{target} is no bundle, so --overwrite does not replace it; choose another --out.")
+
+
 def save_bundle(out: str | Path, manifest: Manifest, model: onnx.ModelProto, *, overwrite: bool = False) -> Bundle:
     """Write a bundle atomically: a complete directory appears under its name, or none does."""
-    target = Path(out)
-    if target.exists() and not overwrite:
-        raise BundleError(f"{target} exists already; choose another --out or give --overwrite.")
+    check_target(out, overwrite=overwrite)
+    data = model.SerializeToString(deterministic=True)
+    sealed = manifest.model_copy(update={"files": {MODEL_FILE: hashlib.sha256(data).hexdigest()}}).sealed()
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        with staged(Path(out).resolve()) as staging:  # a link to a bundle stays, what it points to is replaced
+            _write(staging / MODEL_FILE, data)
+            _write(staging / MANIFEST_FILE, (sealed.model_dump_json(indent=2) + "\n").encode())
+            (staging / POLICIES_DIR).mkdir()
     except OSError as fault:
-        raise BundleError(f"{target} cannot be written ({fault.strerror}); choose another --out.") from fault
-    try:
-        data = model.SerializeToString(deterministic=True)
-        _write(staging / MODEL_FILE, data)
-        sealed = manifest.model_copy(update={"files": {MODEL_FILE: hashlib.sha256(data).hexdigest()}}).sealed()
-        _write(staging / MANIFEST_FILE, (sealed.model_dump_json(indent=2) + "\n").encode())
-        (staging / POLICIES_DIR).mkdir()
-        staging.chmod(0o755)
-        _sync_dir(staging)
-        _swap(staging, target)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
-    return Bundle.open(target)
+        raise BundleError(f"{out} cannot be written ({fault.strerror}); choose another --out.") from fault
+    return Bundle.open(out)
 
 
 def utc_now() -> str:
@@ -234,26 +250,9 @@ def _write(path: Path, data: bytes) -> None:
         os.fsync(stream.fileno())
 
 
-def _sync_dir(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _swap(staging: Path, target: Path) -> None:
-    """Put `staging` in `target`'s place; what stood there is removed only once the new one stands."""
-    if not target.exists():
-        staging.rename(target)
-    else:
-        old = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
-        old.rmdir()
-        target.rename(old)
-        try:
-            staging.rename(target)
-        except OSError:
-            old.rename(target)
-            raise
-        shutil.rmtree(old, ignore_errors=True)
-    _sync_dir(target.parent)
+def _replaceable(target: Path) -> bool:
+    """Whether a directory is a bundle, a damaged one, or empty: nothing else is ever removed."""
+    if not target.is_dir():
+        return False
+    names = {entry.name for entry in target.iterdir()}
+    return not names or (MANIFEST_FILE in names and bool(names & {MODEL_FILE, POLICIES_DIR}))

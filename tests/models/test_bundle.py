@@ -12,8 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from models import staging
+from models.build import Recipe, build
 from models.bundle import Bundle
 from models.errors import BundleError
+from models.staging import _locked
 
 X = np.random.default_rng(5).normal(size=(40, 8)).astype(np.float32)
 
@@ -90,8 +93,6 @@ def test_a_manifest_cannot_reach_outside_its_bundle(make_bundle: Callable[..., P
 def test_an_existing_bundle_is_replaced_only_when_asked(
     make_bundle: Callable[..., Path], dense: Path, fit_file: Path
 ) -> None:
-    from models.build import Recipe, build
-
     path = make_bundle()
     before = Bundle.open(path).hash
     with pytest.raises(BundleError, match="--overwrite"):
@@ -121,6 +122,85 @@ def test_a_build_killed_at_any_moment_leaves_a_whole_bundle(
     if not path.exists():
         (path,) = path.parent.glob(".bundle.old.*")
     Bundle.open(path)
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next_one(
+    make_bundle: Callable[..., Path], dense: Path, fit_file: Path
+) -> None:
+    path = make_bundle()
+    left = [path.parent / name for name in (".bundle.old.abcd1234", ".bundle.wxyz_890")]
+    others = [path.parent / name for name in (".bundle.notes", ".other.abcd1234", "bundle.old")]
+    for folder in (*left, *others):
+        folder.mkdir()
+        (folder / "model.onnx").write_bytes(b"half")
+    with _locked(left[1]):  # as if its build were still running
+        build(dense, fit_file, path, Recipe(version="2"), overwrite=True)
+    assert not left[0].exists()
+    assert left[1].exists()
+    build(dense, fit_file, path, Recipe(version="3"), overwrite=True)
+    assert not left[1].exists()
+    assert all(folder.exists() for folder in others)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_replaced_bundle_is_never_missing_where_the_system_can_swap_names(
+    make_bundle: Callable[..., Path], dense: Path, fit_file: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    path = make_bundle()
+    if not at_once:
+        monkeypatch.setattr(staging, "_exchange", lambda one, other: False)
+    elif not staging._exchange(path, path):
+        pytest.skip("this system cannot swap two names")
+    else:
+        monkeypatch.setattr(Path, "rename", lambda *_: pytest.fail("a rename leaves the name empty for a moment"))
+    assert build(dense, fit_file, path, Recipe(version="2"), overwrite=True).manifest.version == "2"
+    assert [entry.name for entry in path.parent.iterdir() if entry.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link to a folder"])
+def test_overwrite_replaces_nothing_but_a_bundle(dense: Path, fit_file: Path, tmp_path: Path, kind: str) -> None:
+    precious = tmp_path / "home"
+    precious.mkdir()
+    (precious / "manifest.json").write_text("{}")  # web pages have one too
+    target = precious
+    if kind == "file":
+        target = precious / "manifest.json"
+    elif kind == "link to a folder":
+        target = tmp_path / "link"
+        target.symlink_to(precious)
+    with pytest.raises(BundleError, match="is no bundle, so --overwrite does not replace it"):
+        build(dense, fit_file, target, Recipe(), overwrite=True)
+    assert (precious / "manifest.json").read_text() == "{}"
+
+
+def test_a_damaged_bundle_and_an_empty_folder_are_replaced(
+    make_bundle: Callable[..., Path], dense: Path, fit_file: Path, tmp_path: Path
+) -> None:
+    path = make_bundle()
+    (path / "model.onnx").unlink()
+    (path / "manifest.json").write_text("{")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for target in (path, empty):
+        build(dense, fit_file, target, Recipe(), overwrite=True)
+        Bundle.open(target)
+
+
+def test_a_link_to_a_bundle_stays_a_link(make_bundle: Callable[..., Path], dense: Path, fit_file: Path) -> None:
+    path = make_bundle()
+    link = path.parent / "current"
+    link.symlink_to(path)
+    build(dense, fit_file, link, Recipe(version="2"), overwrite=True)
+    assert link.is_symlink()
+    assert Bundle.open(path).manifest.version == "2"
+
+
+@pytest.mark.parametrize("given", [{"name": "ünï x"}, {"name": ""}, {"version": "1 beta"}, {"version": "v" * 51}])
+def test_a_name_that_no_manifest_takes_is_refused_before_the_fit(
+    dense: Path, tmp_path: Path, given: dict[str, str]
+) -> None:
+    with pytest.raises(BundleError, match=r"The (name|version) '.*' is not allowed; give 1 to"):
+        build(dense, tmp_path / "no-such-data.npz", tmp_path / "b", Recipe(**given))
 
 
 def test_the_classifier_inside_opens_again(make_bundle: Callable[..., Path]) -> None:
