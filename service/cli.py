@@ -59,3 +59,7 @@ def main() -> None:
     except (ModelsError, CalibrationError) as refusal:
         click.echo(f"airlock: {refusal}", err=True)
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

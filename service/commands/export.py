@@ -47,7 +47,10 @@ def command(bundle: str, out: str, baked: bool, policy: str | None, store: str |
     for key, value in notes.items():
         entry = model.metadata_props.add()
         entry.key, entry.value = key, value
-    _write(target, model.SerializeToString(deterministic=True))
+    try:
+        _write(target, model.SerializeToString(deterministic=True))
+    except OSError as fault:
+        raise BundleError(f"{target} cannot be written ({fault.strerror}); choose another --out.") from fault
     outputs = ", ".join(value.name for value in model.graph.output)
     click.echo(f"{target}: {opened.manifest.name} {opened.manifest.version}, outputs {outputs}")
 

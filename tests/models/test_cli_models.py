@@ -136,3 +136,13 @@ def test_a_model_without_a_head_says_which_scores_remain(tmp_path: Path) -> None
         "build", tmp_path / "m.onnx", "--fit", tmp_path / "f.npz", "--s-ood", "energy", "--out", tmp_path / "b"
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(make_bundle: Callable[..., Path], tmp_path: Path) -> None:
+    refused(airlock("export", make_bundle(), "--out", tmp_path / "no" / "g.onnx"), "cannot be written", "another --out")
+
+
+def test_the_command_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "service.cli", "scores"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "vim" in done.stdout
