@@ -1,6 +1,7 @@
 """One array on disk, read a few rows at a time: memory-mapped where the bytes lie plain, streamed where they do not."""
 
 import mmap
+import os
 import struct
 import zipfile
 from collections.abc import Callable, Iterable
@@ -44,7 +45,7 @@ class ArrayFile:
         if self.offset is not None:
             return _mapped(self, start)
         if self.fortran:
-            return _whole(self, start)
+            return _at_once(self, start)
         return _streamed(self, start)
 
 
@@ -52,7 +53,8 @@ def open_npy(path: str) -> ArrayFile:
     with files.open_binary(path) as handle:
         shape, fortran, dtype = _header(handle, path)
         offset = None if files.is_url(path) else handle.tell()
-    return ArrayFile(path, None, shape, dtype, offset, fortran)
+    array = ArrayFile(path, None, shape, dtype, offset, fortran)
+    return array if offset is None else _whole(array, os.path.getsize(path) - offset)
 
 
 def open_npz(path: str) -> dict[str, ArrayFile]:
@@ -69,7 +71,8 @@ def open_npz(path: str) -> dict[str, ArrayFile]:
                 plain = info.compress_type == zipfile.ZIP_STORED and not files.is_url(path)
                 offset = _data_offset(handle, info) + header if plain else None
                 name = info.filename.removesuffix(".npy")
-                members[name] = ArrayFile(path, info.filename, shape, dtype, offset, fortran)
+                array = ArrayFile(path, info.filename, shape, dtype, offset, fortran)
+                members[name] = _whole(array, info.file_size - header)
     except zipfile.BadZipFile as fault:
         raise DataError(f"{path} is no .npz archive ({fault}).") from fault
     return members
@@ -111,6 +114,13 @@ def _header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dty
     if not shape:
         raise DataError(f"{name} is a single value; an array with one row an item is needed.")
     return shape, bool(fortran and len(shape) > 1), dtype
+
+
+def _whole(array: ArrayFile, size: int) -> ArrayFile:
+    """Refuse an array that was cut short at once, not where its last row is read; `size` is that of its data."""
+    if size < int(np.prod(array.shape, dtype=np.int64)) * array.dtype.itemsize:
+        raise DataError(f"{array.name} ends before its last row.")
+    return array
 
 
 def _data_offset(handle: IO[bytes], info: zipfile.ZipInfo) -> int:
@@ -192,7 +202,7 @@ def _read_exactly(stream: IO[bytes], count: int, name: str) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _whole(array: ArrayFile, start: int) -> Take:
+def _at_once(array: ArrayFile, start: int) -> Take:
     """Column-major arrays that cannot be mapped scatter a row over the file, so they are read at once."""
     with _open_stream(array) as stream:
         data: NDArray[Any] = npy.read_array(stream, allow_pickle=False)

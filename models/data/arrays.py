@@ -111,10 +111,12 @@ def _members(path: str, columns: Columns) -> dict[str, ArrayFile]:
             raise DataError(
                 f"{array.name} has shape {list(array.shape)}; one value for each of the {n} items is needed."
             )
+        if role != "x" and not _tabular(array):
+            raise DataError(f"{array.name} holds {array.dtype} values; numbers, text or times are allowed.")
     used = {name for name in roles.values() if name is not None}
     for name, array in members.items():
         wanted = name not in used and (columns.carry is None or name in columns.carry)
-        if wanted and len(array) == n and len(array.shape) == 1:
+        if wanted and len(array) == n and len(array.shape) == 1 and _tabular(array):
             found[f"={name}"] = array
     return found
 
@@ -146,7 +148,18 @@ def _check(array: ArrayFile, spec: Spec) -> None:
         raise DataError(f"{array.name}: {refusal}") from refusal
 
 
+def _tabular(array: ArrayFile) -> bool:
+    """Whether a column of a table can hold the values; Arrow knows no complex numbers, for example."""
+    try:
+        _column(np.empty(0, array.dtype))
+    except pa.ArrowException:
+        return False
+    return True
+
+
 def _column(values: NDArray[Any]) -> pa.Array:
     if values.dtype.kind == "S":
-        values = np.char.decode(values, "utf-8")
+        values = np.char.decode(values, "utf-8", "backslashreplace")
+    if not values.dtype.isnative:  # Arrow takes this machine's byte order only
+        values = values.astype(values.dtype.newbyteorder("="))
     return pa.array(values)

@@ -11,6 +11,7 @@ from urllib.parse import urlparse
 from models.errors import DataError
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+_ESCAPED = re.compile(r"\\udc([89a-f][0-9a-f])")
 
 
 def is_url(path: str) -> bool:
@@ -27,6 +28,15 @@ def absolute(path: str) -> str:
     return path if is_url(path) else os.path.abspath(path)
 
 
+def as_text(path: str) -> str:
+    """A path as text that a table can hold: bytes of a name that are no UTF-8 are written out as escapes."""
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
+def _from_text(path: str) -> str:
+    return _ESCAPED.sub(lambda found: chr(0xDC00 + int(found[1], 16)), path)
+
+
 def open_binary(path: str) -> BinaryIO:
     if not is_url(path):
         return open(path, "rb")
@@ -38,7 +48,12 @@ def open_binary(path: str) -> BinaryIO:
 def read_bytes(path: str) -> bytes:
     """A whole file; whatever a remote store raises becomes an OSError."""
     if not is_url(path):
-        return Path(path).read_bytes()
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            if not os.path.exists(raw := _from_text(path)):
+                raise
+            return Path(raw).read_bytes()
     try:
         fs, inner = _remote(path)
         data: bytes = fs.cat_file(inner)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from models.data import files
 from models.data.model import Batch, Fault, Items, Rows, Spec
 from models.errors import InputError, ModelsError
 from models.inputs import ImageInput
@@ -66,7 +67,7 @@ def fault_of(refusal: Exception) -> Fault:
     if isinstance(refusal, InputError) and refusal.index is not None:
         return NOT_FINITE
     if isinstance(refusal, FileNotFoundError):
-        return Fault("unreadable", f"No such file: {refusal.filename or refusal}.")
+        return Fault("unreadable", f"No such file: {files.as_text(str(refusal.filename or refusal))}.")
     text = str(refusal) or type(refusal).__name__
     return Fault("unreadable", text if text.endswith(".") else f"{text}.")
 

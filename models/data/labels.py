@@ -85,14 +85,34 @@ def text_column(values: Any) -> pa.Array:
         values = pa.array(values)
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
+    if isinstance(values, pa.ExtensionArray):
+        values = values.storage
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
+    if pa.types.is_fixed_size_binary(values.type):  # keys such as a UUID: text of a fixed length for each
+        return pa.array([None if v is None else v.hex() for v in values.to_pylist()], pa.string())
+    if _is_bytes(values.type):
+        texts = (None if v is None else v.decode("utf-8", "backslashreplace") for v in values.to_pylist())
+        return pa.array(texts, pa.string())
     return values if values.type == pa.string() else values.cast(pa.string())
+
+
+def can_be_text(kind: pa.DataType) -> bool:
+    """Whether `text_column` takes a column of this type."""
+    try:
+        text_column(pa.array([], kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind))
+    except pa.ArrowException:
+        return False
+    return True
 
 
 def row_numbers(start: int, n: int) -> pa.Array:
     """The ids of rows that bring none."""
     return pa.array(np.arange(start, start + n)).cast(pa.string())
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
 def _is_text(kind: pa.DataType) -> bool:

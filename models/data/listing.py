@@ -104,7 +104,7 @@ def folder_records(folder: str, paths: Iterable[str], *, labelled: bool) -> Reco
     """Paths below a folder; the first sub-folder is the label."""
     paths = iter(paths)
     while chunk := list(islice(paths, _CHUNK)):
-        inner = [files.relative(path, folder) for path in chunk]
+        inner = [files.as_text(files.relative(path, folder)) for path in chunk]
         columns: dict[str, pa.Array] = {"path": pa.array(inner, pa.string())}
         if labelled:
             tops = [path.split("/", 1)[0] if "/" in path else None for path in inner]
@@ -116,7 +116,7 @@ def path_records(lines: Iterable[str]) -> Records:
     """One path a line; blank lines and lines that start with # are left out."""
     kept = (text for line in lines if (text := line.strip()) and not text.startswith("#"))
     while chunk := list(islice(kept, _CHUNK)):
-        yield pa.table({"path": pa.array(chunk, pa.string())})
+        yield pa.table({"path": pa.array([files.as_text(path) for path in chunk], pa.string())})
 
 
 def csv_records(lines: Iterable[str], name: str) -> Records:
@@ -130,7 +130,7 @@ def csv_records(lines: Iterable[str], name: str) -> Records:
     try:
         while chunk := list(islice(reader, _CHUNK)):
             _check_width(chunk, name, reader.line_num)
-            columns = [pa.array([row[field] for row in chunk], pa.string()) for field in header]
+            columns = [pa.array([_cell(row[field]) for row in chunk], pa.string()) for field in header]
             yield pa.Table.from_arrays(columns, schema=schema)
     except csv.Error as fault:
         raise DataError(f"{name}, line {reader.line_num}: {fault}.") from fault
@@ -144,7 +144,7 @@ def json_records(lines: Iterable[str], name: str) -> Records:
         rows = [_json_row(i, line, name) for i, line in chunk]
         try:
             table = pa.Table.from_pylist(rows) if schema is None else pa.Table.from_pylist(rows, schema)
-        except (pa.ArrowException, TypeError) as fault:
+        except (pa.ArrowException, TypeError, UnicodeEncodeError) as fault:
             raise DataError(f"{name}, lines {chunk[0][0]} to {chunk[-1][0]}: {fault}.") from fault
         if schema is None:
             keys = list(dict.fromkeys(key for row in rows for key in row))
@@ -157,6 +157,10 @@ def json_records(lines: Iterable[str], name: str) -> Records:
         if late is not None:
             raise DataError(f"{name}, line {late[0]}: the key {late[1]!r} is new; name every key in the first lines.")
         yield table
+
+
+def _cell(value: str | None) -> str | None:
+    return None if value is None else files.as_text(value)
 
 
 def _check_width(rows: list[dict[str, Any]], name: str, line: int) -> None:

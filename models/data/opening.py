@@ -40,7 +40,7 @@ class _Opener:
 
     def open(self, arg: str) -> Source:
         if arg == "-":
-            return self._list(self.stdin or sys.stdin, "standard input", os.getcwd(), "")
+            return self._list(self.stdin or _standard_input(), "standard input", os.getcwd(), "")
         if files.is_pattern(arg):
             return self._many(_expanded(arg), files.pattern_root(arg), arg)
         if not files.is_url(arg) and not os.path.exists(arg):
@@ -108,14 +108,23 @@ class _Opener:
         lines: Iterator[str] = chain([first], stream)
         if kind in (".jsonl", ".ndjson") or (kind == "" and first.lstrip().startswith("{")):
             records = listing.json_records(lines, name)
-        elif kind != ".txt" and any(field.strip() in PATH_NAMES for field in next(csv.reader([first]), [])):
+        elif kind != ".txt" and self._is_header(first, ","):
             records = listing.csv_records(lines, name)
+        elif kind == ".csv" and any(self._is_header(first, mark) for mark in ";\t"):
+            raise DataError(f"{name} has the header {first.strip()!r}; its columns must be separated by commas.")
         elif kind == ".csv" and "," in first:
             columns = first.strip()
-            raise DataError(f"{name} has the header {columns!r}; a column called path must name the files.")
+            raise DataError(
+                f"{name} has the header {columns!r}; a column called path must name the files, or --column another."
+            )
         else:
             records = listing.path_records(lines)
         return self._build(records, folder, name, self.classes)
+
+    def _is_header(self, line: str, mark: str) -> bool:
+        """Whether a line names the column of the files: the one asked for, or a usual one."""
+        names = (*PATH_NAMES, self.columns.input)
+        return any(field.strip() in names for field in next(csv.reader([line], delimiter=mark), []))
 
     def _build(self, records: listing.Records, folder: str, name: str, classes: tuple[str, ...] | None) -> Source:
         return listing.build_list(
@@ -182,6 +191,13 @@ def load_arrays(
 def _family(path: str) -> str | None:
     kind = files.suffix(path)
     return "array" if kind in ARRAYS else "table" if kind in TABLES else "image" if kind in IMAGES else None
+
+
+def _standard_input() -> TextIO:
+    """Standard input as a list of names, which need not be UTF-8."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
+    return sys.stdin
 
 
 def _expanded(pattern: str) -> list[str]:

@@ -54,6 +54,13 @@ def find_roles(schema: pa.Schema, columns: Columns, spec: Spec, name: str, *, pa
     label = (columns.label or _first(schema.names, _LABEL)) if columns.labels else None
     group = columns.group or _first(schema.names, _GROUP)
     key = columns.id or _first(schema.names, _ID) or (found if paths else None)  # a listed file's id is its path
+    for role, column in (("group", group), ("id", key)):
+        if column is not None and not labels.can_be_text(schema.field(column).type):
+            kind = schema.field(column).type
+            raise DataError(
+                f"The column {column!r} of {name} holds {kind}, which cannot be written as text; name another with "
+                f"--{role}-column."
+            )
     parts = {label, group, key} | ({found} if not paths else set())
     kept = (c for c in schema.names if c not in parts and (columns.carry is None or c in columns.carry))
     return Roles(found, label, group, key, tuple(kept))

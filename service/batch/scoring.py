@@ -71,7 +71,7 @@ class Judge:
         named = self._predictions(joined) | self._verdicts(codes, errors) | self._truth(joined)
         counts = self._counts(joined, codes, errors)
         for name, column in zip(joined.rows.carried.column_names, joined.rows.carried.columns, strict=True):
-            named[f"input_{name}" if name in OWN_COLUMNS else name] = column
+            named[_carried_name(name, joined.rows.carried.column_names)] = column
         return pa.table(named), counts
 
     def _codes(self, scores: Scores) -> NDArray[np.uint8]:
@@ -159,6 +159,16 @@ class Judge:
             if scores.rows.names is not None and not self.all_ood:
                 counts["unknown_classes"] = _strangers(scores.rows.names, y)
         return counts
+
+
+def _carried_name(name: str, carried: Sequence[str]) -> str:
+    """A name beside our own columns and the other carried ones."""
+    if name not in OWN_COLUMNS:
+        return name
+    name = f"input_{name}"
+    while name in carried:
+        name = f"input_{name}"
+    return name
 
 
 def _join(parts: Sequence[Scores]) -> Scores:

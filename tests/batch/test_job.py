@@ -163,6 +163,9 @@ def test_carried_names_never_shadow_our_own(bundle: Bundle, tmp_path: Path, rows
     ]
     run(_job(bundle, tmp_path / "d.parquet", tmp_path / "out.csv"))
     assert "input_s_id" in (tmp_path / "out.csv").read_text().splitlines()[0]
+    pq.write_table(table.append_column("input_s_id", pa.array([1, 2, 3])), tmp_path / "e.parquet")
+    run(_job(bundle, tmp_path / "e.parquet", tmp_path / "more"))
+    assert [(row["input_input_s_id"], row["input_s_id"]) for row in rows(tmp_path / "more")] == [(7, 1), (8, 2), (9, 3)]
 
 
 def test_rows_without_label_stay_unjudged_by_truth(bundle: Bundle, tmp_path: Path, rows: ReadRows) -> None:

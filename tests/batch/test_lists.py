@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -161,10 +162,13 @@ def test_the_fingerprint_follows_the_list(photos: Path, png: Png) -> None:
     [
         ("a.csv", "name,label\nx,1\n", "a column called path must name the files"),
         ("a.csv", "path,label\nx,1,2\n", "more values than the header has names"),
+        ("a.csv", "path;label\nx;1\n", "must be separated by commas"),
+        ("a.csv", "label\tpath\n1\tx\n", "must be separated by commas"),
         ("a.csv", "", "lists no file"),
         ("a.jsonl", '{"path": "x"}\n[1]\n', "line 2 is no JSON object"),
         ("a.jsonl", '{"path": "x"\n', "line 1 is no JSON"),
         ("a.jsonl", '{"name": "x"}\n', "must hold a path column"),
+        ("a.jsonl", '{"path": "\\ud800"}\n', "lines 1 to 1"),
     ],
 )
 def test_a_bad_list_is_refused_in_one_sentence(name: str, text: str, sentence: str, tmp_path: Path) -> None:
@@ -201,3 +205,35 @@ def test_a_key_that_comes_late_is_refused_by_line(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     with pytest.raises(DataError, match="line 17001: the key 'site' is new"):
         open_source(tmp_path / "a.jsonl", SPEC)
+
+
+def test_the_column_asked_for_makes_a_header(photos: Path) -> None:
+    path = photos / "files.csv"
+    path.write_text("picture,y\nant/0.png,ant\nbee/0.png,bee\n")
+    batch = _one(path, classes=CLASSES, columns=Columns(input="picture"))
+    assert batch.ids == ["ant/0.png", "bee/0.png"]
+    assert not batch.faults
+    path.write_text("picture\nant/0.png\n")
+    assert _one(path, columns=Columns(input="picture")).ids == ["ant/0.png"]
+    path.write_text("path,label\nant/0.png,ant\n")
+    with pytest.raises(DataError, match="has no column 'picture'; it has path, label"):
+        _one(path, columns=Columns(input="picture"))
+
+
+def test_names_that_are_no_utf8_are_read_all_the_same(tmp_path: Path, png: Png) -> None:
+    name = os.fsdecode(b"caf\xe9.png")
+    try:
+        (tmp_path / name).write_bytes(png(3))
+    except OSError:
+        pytest.skip("this file system takes UTF-8 names only")
+    (tmp_path / "plain.png").write_bytes(png(4))
+    batch = _one(tmp_path)
+    assert batch.ids == ["caf\\udce9.png", "plain.png"]
+    assert not batch.faults
+    np.testing.assert_array_equal(batch.items[0].x[0], _pixels(png(3)))
+    (tmp_path / name).unlink()
+    listed = io.StringIO(f"{tmp_path / name}\n{tmp_path / 'plain.png'}\n")
+    batch = _one("-", stdin=listed)
+    assert list(batch.faults) == [0]
+    assert batch.faults[0].message.startswith("No such file: ")
+    assert pa.array([batch.faults[0].message])
