@@ -17,6 +17,7 @@ from models.graph import GraphIndex, append_constant, append_node, attributes, b
 
 _SHAPING = ("Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose")
 _POOLING = ("GlobalAveragePool", "AveragePool", "ReduceMean", "Gather", "Slice")
+_READ = ("Gemm", "MatMul", "Conv", "Einsum")
 _TRANSPARENT = ("Identity", "Dropout", "Cast")
 _INTEGER = ("MatMulInteger", "ConvInteger", "QLinear", "QGemm")
 _SCALING = 6  # values from an integer product to the float that it becomes
@@ -136,7 +137,8 @@ def _obstacle(index: GraphIndex, node: NodeProto) -> str:
         integer = next((made.op_type for made in near if made and made.op_type.startswith(_INTEGER)), None)
         if integer or node.op_type == "DequantizeLinear":
             return f"the last layer is computed in integers ({integer or node.op_type})"
-    return f"the logits come from a {node.op_type} node ('{node.output[0]}'), which is no linear layer"
+    why = "whose weights are computed or stand on its left" if node.op_type in _READ else "which is no linear layer"
+    return f"the logits come from a {node.op_type} node ('{node.output[0]}'), {why}"
 
 
 def _layer(index: GraphIndex, node: NodeProto) -> Layer | None:

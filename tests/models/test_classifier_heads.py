@@ -1,6 +1,7 @@
 """Opening classifiers: heads under any affine ending, heads that are none, and int8 models."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from support.opening import dense, finding, rows, run_bare
 from support.zoo import CLASSES, HIDDEN, WIDTH, Net
 
 from models.classifier import Classifier
+from models.graph import GraphIndex
 from models.opening import head as reading
 
 # heads
@@ -129,6 +131,38 @@ def test_int8_models_keep_their_head_and_their_label(
     exact = np.isclose(made, signals.logits, rtol=1e-4, atol=1e-4).all(1)
     assert exact.mean() > 0.9  # the others are ties that rounding decides
     assert len(np.unique(signals.logits)) > 256
+
+
+def test_an_int8_head_with_a_float_bias_is_found() -> None:
+    """The runtime turns such a bias into integers, so that the logits it serves are a little off `h·Wᵀ + b`."""
+    net = Net(WIDTH, opset=13)
+    zero, step = np.uint8(0), np.float32(0.05)
+    h = net.add("DequantizeLinear", net.add("QuantizeLinear", net.hidden(), step, zero), step, zero)
+    weight = net.rng.integers(-127, 128, (HIDDEN, CLASSES)).astype(np.int8)
+    steps = net.rng.uniform(0.01, 0.02, CLASSES).astype(np.float32)
+    w = net.add("DequantizeLinear", weight, steps, np.zeros(CLASSES, np.int8), axis=1)
+    z = net.add("Add", net.add("MatMul", h, w), net.random(CLASSES))
+    out, middle = np.float32(0.2), np.uint8(128)
+    model = net.model(net.add("DequantizeLinear", net.add("QuantizeLinear", z, out, middle), out, middle))
+    classifier = Classifier.open(model)
+    assert classifier.head is not None, classifier.findings
+    np.testing.assert_allclose(classifier.head.weight, (weight * steps).T, rtol=1e-6)
+    x = rows(200, WIDTH)
+    np.testing.assert_array_equal(classifier.signals(x).logits.argmax(1), run_bare(model, x)[0].argmax(1))
+
+
+def test_rounding_excuses_no_wrong_head(
+    monkeypatch: pytest.MonkeyPatch, quantise: Callable[..., onnx.ModelProto]
+) -> None:
+    model = quantise(zoo.WITH_HEAD["gemm"][0]())
+    read = reading._gemm
+
+    def slightly_wrong(index: GraphIndex, node: onnx.NodeProto) -> reading.Layer | None:
+        layer = read(index, node)
+        return layer and replace(layer, weight=layer.weight * (1 + 1e-4))
+
+    monkeypatch.setattr(reading, "_gemm", slightly_wrong)
+    assert Classifier.open(model).head is None
 
 
 def test_rounded_probabilities_decide_the_label_where_they_tie(quantise: Callable[..., onnx.ModelProto]) -> None:
