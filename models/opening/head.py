@@ -137,7 +137,10 @@ def _obstacle(index: GraphIndex, node: NodeProto) -> str:
         integer = next((made.op_type for made in near if made and made.op_type.startswith(_INTEGER)), None)
         if integer or node.op_type == "DequantizeLinear":
             return f"the last layer is computed in integers ({integer or node.op_type})"
-    why = "whose weights are computed or stand on its left" if node.op_type in _READ else "which is no linear layer"
+    if node.op_type in _READ:
+        why = "whose form is not read as a head (weights that are computed or stand on the left, a transposed input)"
+    else:
+        why = "which is no linear layer"
     return f"the logits come from a {node.op_type} node ('{node.output[0]}'), {why}"
 
 

@@ -10,13 +10,20 @@ from service.commands.common import emit_json
 
 @click.command()
 @click.argument("path", type=click.Path(exists=True))
+@click.option("--input", "input_name", help="Which input of the model, where it has several.")
+@click.option("--output", "output_name", help="Which output holds the class scores, where it has several.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(path: str, as_json: bool) -> None:
+def command(path: str, input_name: str | None, output_name: str | None, as_json: bool) -> None:
     """Say what PATH is: a MODEL.onnx (its head, the scores that are possible) or a BUNDLE (verified, with hashes).
 
     Example: airlock inspect resnet.onnx
     """
-    document = _bundle(path) if Path(path).is_dir() else _model(path)
+    if Path(path).is_dir():
+        if input_name or output_name:
+            raise click.UsageError("--input and --output go with a model; a bundle has settled them.")
+        document = _bundle(path)
+    else:
+        document = _model(path, input_name, output_name)
     if as_json:
         emit_json(document)
         return
@@ -24,11 +31,11 @@ def command(path: str, as_json: bool) -> None:
         _show(key, value)
 
 
-def _model(path: str) -> dict[str, Any]:
+def _model(path: str, input_name: str | None, output_name: str | None) -> dict[str, Any]:
     from models.bundle import file_sha256
     from models.classifier import Classifier
 
-    classifier = Classifier.open(path)
+    classifier = Classifier.open(path, input=input_name, output=output_name)
     return {
         "model": path,
         "sha256": file_sha256(Path(path)),

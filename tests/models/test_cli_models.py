@@ -146,3 +146,15 @@ def test_the_command_runs_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "service.cli", "scores"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "vim" in done.stdout
+
+
+def test_inspect_takes_the_output_that_its_refusal_asks_for(tmp_path: Path) -> None:
+    model = dense_model()
+    hidden = next(node.output[0] for node in model.graph.node if node.op_type == "Relu")
+    model.graph.output.append(onnx.helper.make_tensor_value_info(hidden, onnx.TensorProto.FLOAT, ["n", None]))
+    logits = model.graph.output[0].name
+    onnx.save(model, tmp_path / "two.onnx")
+    refused(airlock("inspect", tmp_path / "two.onnx"), "--output")
+    seen = json.loads(airlock("inspect", tmp_path / "two.onnx", "--output", logits, "--json").stdout)
+    assert seen["head"]["kind"] == "gemm"
+    assert airlock("inspect", tmp_path, "--output", logits).returncode == 2
