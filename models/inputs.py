@@ -153,7 +153,7 @@ class ImageInput(_Spec):
                         f"An image of {width}×{height} pixels arrived; at most {max_pixels:,} pixels are allowed, "
                         "so shrink it before sending."
                     )
-                return self._prepare(image)
+                return self._prepare(image, max_pixels)
         except InputError:
             raise
         except UnidentifiedImageError:
@@ -163,7 +163,7 @@ class ImageInput(_Spec):
         except Exception as fault:  # Pillow's decoders raise many kinds for damaged files
             raise InputError(f"The image cannot be decoded ({fault}); send a complete file.") from fault
 
-    def _prepare(self, image: Image.Image) -> NDArray[np.uint8]:
+    def _prepare(self, image: Image.Image, max_pixels: int) -> NDArray[np.uint8]:
         if image.mode in ("I;16", "I", "F"):
             raise InputError(f"An image of mode {image.mode} arrived; 8-bit grey or colour images are allowed.")
         image = image.convert("L" if self.channels == 1 else "RGB")
@@ -172,14 +172,26 @@ class ImageInput(_Spec):
             if image.size != (self.width, self.height):
                 image = image.resize((self.width, self.height), resample)
         else:
-            ratio = self.resize / min(image.size)
-            if ratio != 1:
-                image = image.resize(
-                    (max(1, round(image.width * ratio)), max(1, round(image.height * ratio))), resample
-                )
+            size = self._resized(image.size, max_pixels)
+            if image.size != size:
+                image = image.resize(size, resample)
             left, top = (image.width - self.width) // 2, (image.height - self.height) // 2
             image = image.crop((left, top, left + self.width, top + self.height))
         return np.asarray(image, np.uint8).reshape(self.height, self.width, self.channels)
+
+    def _resized(self, size: tuple[int, int], max_pixels: int) -> tuple[int, int]:
+        """The size with a shorter side of `resize`, the longer one rounded down as torchvision does.
+
+        A strip of one pixel by thousands is a few bytes long and would grow to gigabytes here.
+        """
+        assert self.resize is not None
+        width, height = (self.resize * side // min(size) for side in size)
+        if width * height > max(max_pixels, self.resize**2):
+            raise InputError(
+                f"An image of {size[0]}×{size[1]} pixels arrived, which becomes {width}×{height} when its shorter side "
+                f"is resized to {self.resize}; at most {max_pixels:,} pixels are allowed, so cut it before sending."
+            )
+        return width, height
 
 
 InputSpec = Annotated[TensorInput | ImageInput, Field(discriminator="kind")]

@@ -117,3 +117,20 @@ def test_a_bomb_is_refused_before_it_is_decoded() -> None:
 def test_an_impossible_image_specification_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         ImageInput(**{"height": 4, "width": 6, **wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("size", [(1, 6000), (6000, 1)])
+def test_a_strip_that_resizing_would_blow_up_is_refused(size: tuple[int, int]) -> None:
+    strip = encoded(Image.new("L", size))
+    assert len(strip) < 200
+    spec = ImageInput(height=224, width=224, resize=256)
+    with pytest.raises(InputError, match=r"becomes (256×1536000|1536000×256) when .* at most 50,000,000 pixels"):
+        spec.decode(strip)
+    assert spec.decode(encoded(Image.new("L", (64, 64))), max_pixels=5000).shape == (224, 224, 3)
+
+
+def test_the_longer_side_is_rounded_down_and_nothing_is_squeezed() -> None:
+    spec = ImageInput(height=2, width=2, channels=1, resize=256)
+    assert spec._resized((640, 427), 10**8) == (383, 256)
+    assert spec._resized((427, 640), 10**8) == (256, 383)
+    assert spec._resized((500, 256), 10**8) == (500, 256)
