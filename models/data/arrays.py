@@ -47,6 +47,10 @@ class ArraySource(Source):
         inner = int(np.prod(self.x[0].shape[1:], dtype=np.int64))
         return inner * max(self.x[0].dtype.itemsize, self.spec.np_dtype.itemsize)
 
+    @property
+    def stored_in(self) -> Iterator[str]:
+        return (array.path for array in self.x)
+
     def describe(self) -> str:
         name = self.x[0].path if len(self.x) == 1 else f"{len(self.x)} array files"
         return f"{name}: {len(self):,} items of shape {list(self.x[0].shape[1:])}"
@@ -97,8 +101,14 @@ def open_arrays(
 def _members(path: str, columns: Columns) -> dict[str, ArrayFile]:
     """Members by role: x, y, id, group, and `=name` for those to carry."""
     if files.suffix(path) == ".npy":
+        asked = (columns.input, columns.label, columns.group, columns.id, *(columns.carry or ()))
+        if any(name is not None for name in asked):
+            named = next(name for name in asked if name is not None)
+            raise DataError(f"{path} is one array and has no member {named!r}; an .npz or a table holds several.")
         return {"x": open_npy(path)}
     members = open_npz(path)
+    for name in columns.carry or ():
+        _find(members, name, (), path)
     roles = {"x": _find(members, columns.input, _INPUT, path, needed=True)}
     if columns.labels:
         roles["y"] = _find(members, columns.label, _LABEL, path)

@@ -46,6 +46,10 @@ class ListSource(Source):
     def labelled(self) -> bool:
         return self.roles.label is not None
 
+    @property
+    def stored_in(self) -> tuple[str]:
+        return (self.name,)
+
     def describe(self) -> str:
         return f"{self.name}: {len(self):,} files"
 

@@ -1,7 +1,7 @@
 """What a data argument turns into: blocks of rows as they lie in the file, batches of items as the model takes them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -111,6 +111,11 @@ class Source(ABC):
     def natural_rows(self) -> int:
         """How many rows are best read by one reader, because starting in the middle of them costs."""
         return 1
+
+    @property
+    def stored_in(self) -> Iterable[str]:
+        """The files that hold the rows; of a list, the list itself."""
+        return ()
 
     @abstractmethod
     def fingerprint(self) -> str:

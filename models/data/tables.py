@@ -78,6 +78,10 @@ class TableSource(Source):
     def natural_rows(self) -> int:
         return max((rows for file in self.files for rows in file.groups), default=1)
 
+    @property
+    def stored_in(self) -> Iterator[str]:
+        return (file.path for file in self.files)
+
     def describe(self) -> str:
         name = self.files[0].path if len(self.files) == 1 else f"{len(self.files)} files in {self.folder}"
         return f"{name}: {len(self):,} rows, input in column {self.roles.input!r}"

@@ -16,6 +16,7 @@ import pyarrow.types as pt
 from service.batch.errors import JobError
 
 SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+_OTHER_FILES = (".json", ".tsv", ".txt", ".arrow", ".feather", ".npy", ".npz", ".xlsx", ".gz", ".zip")
 FORMATS = ("parquet", "csv", "jsonl")
 
 
@@ -111,6 +112,8 @@ def _skip_record(source: BinaryIO) -> None:
 def format_of(out: Path, asked: str | None) -> tuple[str, bool]:
     """(format, whether the output is one file) of an output argument."""
     by_name = SUFFIXES.get(out.suffix.lower())
+    if out.suffix.lower() in _OTHER_FILES and not out.exists():
+        raise JobError(f"--out {out} ends in {out.suffix}; a file must end in .parquet, .csv or .jsonl.")
     if out.is_dir() or by_name is None:
         return asked or "parquet", False
     if asked is not None and asked != by_name:

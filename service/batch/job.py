@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
@@ -92,6 +93,11 @@ class _Session:
         source = open_source(data, spec, classes=classes, columns=job.columns, spill=folder / ITEMS)
         if len(source) == 0:
             raise JobError(f"{job.data} holds no rows; there is nothing to score.")
+        if job.evaluate and not (source.labelled or job.all_ood):
+            raise JobError(
+                f"{job.data} has no labels, so nothing can be evaluated; name them with --label, or give --ood."
+            )
+        self._spare(source)
         overrides = {"threads": 1, "max_batch": max(_MAX_CHUNK, job.wishes.batch or 0)}
         options = self.bundle.options(**overrides, **({"provider": job.provider} if job.provider else {}))
         scorer = self.bundle.scorer(options)
@@ -103,6 +109,16 @@ class _Session:
         judge = Judge(manifest.classes, self.policy, job.group, job.all_ood)
         assert self.store.plan is not None
         return self._score(Work(source, judge, self.store.plan, sizes.flow), scorer)
+
+    def _spare(self, source: Source) -> None:
+        """Refuse to start over in the place of the very files that are read."""
+        if not self.job.overwrite:
+            return
+        places = {os.path.realpath(place) for place in (self.job.out, self.store.folder)}
+        for path in source.stored_in:
+            real = os.path.realpath(path)
+            if real in places or os.path.dirname(real) in places:
+                raise JobError(f"{path} is both input and output; choose another --out.")
 
     def _identity(self, source: Source, scorer: Scorer) -> dict[str, Any]:
         """All that the content of the output depends on; a run goes on only where these agree."""

@@ -28,6 +28,7 @@ class Job:
     provider: Literal["auto", "cpu", "cuda"] | None = None
     max_errors: int | None = None
     overwrite: bool = False
+    evaluate: bool = False  # the output is to be evaluated, so it needs labels
     quiet: bool = False
     engine: Engine = "local"
     address: str | None = None

@@ -138,6 +138,7 @@ def _job(given: dict[str, Any]) -> "Job":
         provider=given["provider"],
         max_errors=given["max_errors"],
         overwrite=given["overwrite"],
+        evaluate=given["evaluate"],
         quiet=given["quiet"] or given["as_json"],
         engine=given["engine"],
         address=given["address"],

@@ -20,6 +20,7 @@ from calibration.policy import Policy
 from calibration.store import PolicyStore
 from calibration.table import ScoreTable
 from models.bundle import Bundle
+from models.data import Columns
 from models.errors import ModelsError
 from service.batch import Job, JobError, Wishes, run
 from service.batch.report import evaluate_output
@@ -240,6 +241,8 @@ class TestOutputs:
             ("out", {"wishes": Wishes(batch=8, part_rows=20)}, "--part-rows 20 is no multiple of the batch size 8"),
             ("out", {"wishes": Wishes(max_memory=1 << 20)}, r"--max-memory 1.05 MB is too little"),
             ("data.npz", {}, "is a file; --out takes a folder"),
+            ("a.json", {}, "ends in .json; a file must end in .parquet, .csv or .jsonl"),
+            ("a.csv", {"evaluate": True, "columns": Columns(labels=False)}, "has no labels, so nothing can be eval"),
         ],
     )
     def test_refusals_leave_nothing_behind(
@@ -250,6 +253,32 @@ class TestOutputs:
         with pytest.raises(JobError, match=sentence):
             run(_job(bundle, data, tmp_path / out, **options))
         assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+    @pytest.mark.parametrize("kind", ["table", "link", "list", "earlier output"])
+    def test_what_is_read_is_never_overwritten(
+        self, kind: str, bundle: Bundle, vectors: Vectors, tmp_path: Path
+    ) -> None:
+        table = pa.table({"x": np.zeros((3, 4)).tolist()})
+        data = out = tmp_path / "a.parquet"
+        if kind in ("table", "link"):
+            pq.write_table(table, data)
+            if kind == "link":
+                out = tmp_path / "b.parquet"
+                out.symlink_to(data)
+        elif kind == "list":
+            np.save(tmp_path / "x.npy", np.zeros(4, np.float32))
+            data = out = tmp_path / "a.csv"
+            data.write_text("path\nx.npy\n")
+        else:
+            pq.write_table(table, tmp_path / "in.parquet")
+            data = out = tmp_path / "out"
+            run(_job(bundle, tmp_path / "in.parquet", out))
+            table = pq.read_table(out / "part-00000.parquet").append_column("x", table["x"])
+            pq.write_table(table, out / "part-00000.parquet")
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        with pytest.raises(JobError, match="is both input and output; choose another --out"):
+            run(_job(bundle, data, out, overwrite=True, columns=Columns(carry=())))
+        assert {path: path.read_bytes() for path in before} == before
 
     def test_no_rows_is_said(self, bundle: Bundle, tmp_path: Path) -> None:
         np.save(tmp_path / "none.npy", np.zeros((0, 4), np.float32))

@@ -2,6 +2,7 @@
 
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -80,3 +81,14 @@ def test_a_nested_column_cannot_be_an_id_or_a_group(role: str, tmp_path: Path) -
     pq.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(DataError, match=rf"column '{role}' of .* cannot be written as text; .* --{role}-column\."):
         open_source(tmp_path / "a.parquet", SPEC, columns=Columns(input="x"))
+
+
+@pytest.mark.parametrize("asked", [{"label": "y"}, {"id": "key"}, {"group": "g"}, {"carry": ("z",)}, {"input": "x"}])
+def test_a_column_that_an_array_file_has_not_is_refused(asked: dict[str, Any], tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", X)
+    (name,) = asked.get("carry", list(asked.values()))
+    with pytest.raises(DataError, match=f"is one array and has no member '{name}'"):
+        open_source(tmp_path / "a.npy", SPEC, columns=Columns(**asked))
+    np.savez(tmp_path / "a.npz", w=X)
+    with pytest.raises(DataError, match=f"has no member '{name}'; it holds w"):
+        open_source(tmp_path / "a.npz", SPEC, columns=Columns(**asked))
