@@ -14,7 +14,7 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from models.errors import InputError, RuntimeFault
+from models.errors import InputError, ModelsError, RuntimeFault
 
 CPU = "CPUExecutionProvider"
 CUDA = "CUDAExecutionProvider"
@@ -123,6 +123,7 @@ class Scorer:
                 f"{', '.join(self.session.outputs)})."
             )
         self.provider = self.session.provider
+        self._example: NDArray[Any] | None = None
 
     def score(self, x: NDArray[Any], *, probabilities: bool = False) -> Scored:
         """Label, both scores and the finite flag of every item of `x`."""
@@ -133,6 +134,17 @@ class Scorer:
     def warm_up(self, x: NDArray[Any]) -> None:
         """Run once, so that the first caller does not pay for ORT's lazy allocations."""
         self.score(x)
+        self._example = x
+
+    def still_runs(self) -> bool:
+        """Whether what it was warmed up with is answered yet: if so, a failure is the fault of the input."""
+        if self._example is None:
+            return False
+        try:
+            self.score(self._example)
+        except ModelsError:
+            return False
+        return True
 
 
 def _open(model: bytes | str | Path | onnx.ModelProto, options: RuntimeOptions, fixed_batch: int | None) -> Any:

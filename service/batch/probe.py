@@ -1,6 +1,7 @@
 """How large a batch and a part should be, found by trying for a second or two."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter, thread_time
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.data import Batch, Source
+from models.errors import ModelsError
 from models.runtime import Scorer
 from service.batch.errors import JobError
 from service.batch.memory import cores, rss, say_size
@@ -53,7 +55,7 @@ def choose(source: Source, scorer: Scorer, wishes: Wishes) -> Sizes:
     cost = _decode(source)
     workers = _workers(scorer, wishes)
     room = _room(wishes.max_memory)
-    x = cost.sample.items[0].x if cost.sample.items else source.spec.example()
+    x = _runnable(source, scorer, cost.sample)
     most = max(1, room // max(1, source.item_bytes * (2 * workers + cost.threads)))
     batch = wishes.batch or scorer.session.fixed_batch or _best_batch(scorer, x, min(_LARGEST, most), room)
     flow = _flow(source, batch, workers, cost.threads, room, wishes.max_memory)
@@ -88,6 +90,15 @@ def _decode(source: Source) -> _Decoding:
     waiting = wall / cpu if wall > _NOTICEABLE else 1.0  # remote files keep a thread waiting, so more of them pay
     threads = min(_MOST_DECODERS, max(cores(), round(cores() * waiting)))
     return _Decoding(sample, max(wall / len(sample), 1e-9), threads)
+
+
+def _runnable(source: Source, scorer: Scorer, sample: Batch) -> NDArray[Any]:
+    """Real items to try the model with; made up ones where there are none on which it runs."""
+    for items in sample.items:
+        with suppress(ModelsError):
+            scorer.score(items.x)
+            return items.x
+    return source.spec.example()
 
 
 def _workers(scorer: Scorer, wishes: Wishes) -> int:

@@ -1,6 +1,6 @@
 """The one path from a batch to rows of the output, whatever engine runs it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,8 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from calibration.policy import REASONS, Policy
-from models.data import OOD, UNLABELLED, Batch, Fault, Rows
-from models.runtime import Scorer
+from models.data import OOD, UNLABELLED, Batch, Fault, Items, Rows
+from models.data.items import fault_of
+from models.errors import ModelsError
+from models.runtime import Scored, Scorer
 
 _REASONS = (*REASONS, "unreadable")
 _NOT_FINITE, _UNREADABLE = _REASONS.index("not_finite"), _REASONS.index("unreadable")
@@ -41,17 +43,36 @@ class Scores:
 def infer(scorer: Scorer, batch: Batch) -> Scores:
     """Score the readable items of a batch; the others keep label −1 and scores NaN."""
     n = len(batch)
-    if len(batch.items) == 1 and len(batch.items[0].x) == n:
-        scored = scorer.score(batch.items[0].x)
-        return Scores(batch.rows, batch.faults, scored.label, scored.s_id, scored.s_ood, scored.finite)
-    result = Scores(
-        batch.rows, batch.faults, np.full(n, -1), np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.bool_)
-    )
-    for items in batch.items:
-        scored = scorer.score(items.x)
+    faults = dict(batch.faults)
+    answers = [answer for items in batch.items for answer in _answers(scorer, items, faults)]
+    if len(answers) == 1 and len(answers[0][1]) == n:
+        scored = answers[0][1]
+        return Scores(batch.rows, faults, scored.label, scored.s_id, scored.s_ood, scored.finite)
+    result = Scores(batch.rows, faults, np.full(n, -1), np.full(n, np.nan), np.full(n, np.nan), np.zeros(n, np.bool_))
+    for positions, scored in answers:
         for name in ("label", "s_id", "s_ood", "finite"):
-            getattr(result, name)[items.positions] = getattr(scored, name)
+            getattr(result, name)[positions] = getattr(scored, name)
     return result
+
+
+def _answers(scorer: Scorer, items: Items, faults: dict[int, Fault]) -> Iterator[tuple[NDArray[np.int64], Scored]]:
+    """Scores by position; items on which the graph itself fails (a token beyond the vocabulary) become faults.
+
+    They are found by halving. A scorer that no longer answers anything is no fault of an item and ends the job.
+    """
+    try:
+        scored = scorer.score(items.x)
+    except ModelsError as refusal:
+        n = len(items.x)
+        if n == 1 and not scorer.still_runs():
+            raise
+        if n == 1:
+            faults[int(items.positions[0])] = fault_of(refusal)
+        else:
+            for half in (slice(None, n // 2), slice(n // 2, None)):
+                yield from _answers(scorer, Items(items.positions[half], items.x[half]), faults)
+    else:
+        yield items.positions, scored
 
 
 @dataclass(frozen=True)
