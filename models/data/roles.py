@@ -49,6 +49,9 @@ class Roles:
 
 def find_roles(schema: pa.Schema, columns: Columns, spec: Spec, name: str, *, paths: bool = False) -> Roles:
     """Match the columns asked for, or the usual names, to a schema; `paths` for lists of files."""
+    twice = next((column for column in schema.names if schema.names.count(column) > 1), None)
+    if twice is not None:
+        raise DataError(f"{name} has two columns called {twice!r}; rename one of them.")
     _all_there(schema, columns, name)
     found = columns.input or _find_input(schema, spec, name, paths)
     label = (columns.label or _first(schema.names, _LABEL)) if columns.labels else None

@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
+from typing import BinaryIO
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from models.errors import DataError
 
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
+_FILE_MAGIC = b"ARROW1"
 
 
 @dataclass(frozen=True)
@@ -155,6 +158,9 @@ def _footer(path: str) -> tuple[pa.Schema, tuple[int, ...]]:
                 file = pq.ParquetFile(handle)
                 meta = file.metadata
                 return file.schema_arrow, tuple(meta.row_group(i).num_rows for i in range(meta.num_row_groups))
+            if _is_stream(handle):
+                stream = ipc.open_stream(handle)
+                return stream.schema, tuple(batch.num_rows for batch in stream)
             reader = ipc.open_file(handle)
             return reader.schema, tuple(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
     except (pa.ArrowException, ValueError) as fault:
@@ -162,16 +168,26 @@ def _footer(path: str) -> tuple[pa.Schema, tuple[int, ...]]:
 
 
 def _record_batches(
-    path: str, handle: object, first: int, groups: int, columns: list[str], size: int
+    path: str, handle: BinaryIO, first: int, groups: int, columns: list[str], size: int
 ) -> Iterator[pa.RecordBatch]:
     if files.suffix(path) in PARQUET:
         # Without pre_buffer and with a small buffer, pages are read as they are needed, not whole row groups.
         file = pq.ParquetFile(handle, pre_buffer=False, buffer_size=1 << 20)
         yield from file.iter_batches(size, row_groups=range(first, groups), columns=columns, use_threads=False)
         return
+    if _is_stream(handle):
+        yield from (batch.select(columns) for batch in islice(ipc.open_stream(handle), first, None))
+        return
     reader = ipc.open_file(handle)
     for i in range(first, groups):
         yield reader.get_batch(i).select(columns)
+
+
+def _is_stream(handle: BinaryIO) -> bool:
+    """Whether an Arrow file is a stream, as Hugging Face datasets are saved: it has no footer and is read in order."""
+    start = handle.read(len(_FILE_MAGIC))
+    handle.seek(0)
+    return bool(start) and start != _FILE_MAGIC
 
 
 def _partitions(path: str, folder: str) -> Iterator[tuple[str, str]]:

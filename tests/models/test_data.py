@@ -60,6 +60,12 @@ def _arrow(path: Path) -> None:
         writer.write_table(table, max_chunksize=6)
 
 
+def _arrow_stream(path: Path) -> None:
+    table = pa.table(_columns(pa.array(X.tolist())))
+    with ipc.new_stream(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=6)
+
+
 def _parquet_folder(path: Path) -> None:
     path.mkdir()
     table = pa.table(_columns(pa.array(X.tolist())))
@@ -71,6 +77,7 @@ def _parquet_folder(path: Path) -> None:
 FORMATS = {
     "a.npz": _npz, "compressed.npz": _npz_compressed, "fortran.npz": _npz_fortran, "lists.parquet": _parquet_lists,
     "flat.parquet": _parquet_flat, "tensor.parquet": _parquet_tensor, "lists.arrow": _arrow, "folder": _parquet_folder,
+    "stream.arrow": _arrow_stream,
 }  # fmt: skip
 
 
@@ -222,6 +229,9 @@ _WRONG = {
     "half.npz": "The label -0.5 arrived; integers or class names",
     "broken.npz": "is no .npz archive",
     "broken.parquet": "cannot be read as parquet",
+    "broken.arrow": "broken.arrow cannot be read",
+    "short.arrow": "short.arrow cannot be read",
+    "twice.parquet": "has two columns called 'k'; rename one of them",
     "some.dat": "it takes .npy, .npz",
     "empty": "holds no image, array or table",
     "nowhere.npz": "does not exist",
@@ -244,6 +254,10 @@ def wrong(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(folder / "half.npz", x=X, y=Y + 0.5)
     (folder / "broken.npz").write_bytes(b"PK no")
     (folder / "broken.parquet").write_bytes(b"PAR1 no")
+    (folder / "broken.arrow").write_bytes(b"no arrow at all")
+    _arrow_stream(folder / "short.arrow")
+    (folder / "short.arrow").write_bytes((folder / "short.arrow").read_bytes()[:-300])
+    pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["k", "k"]), folder / "twice.parquet")
     (folder / "some.dat").write_bytes(b"?")
     (folder / "empty").mkdir()
     pq.write_table(pa.table({"a": X.tolist(), "b": X.tolist()}), folder / "two.parquet")
