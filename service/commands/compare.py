@@ -26,6 +26,7 @@ FITTED_ON_ID = "No --fit was given: half of --id was fitted on and the other hal
 @click.option("--fit", metavar="DATA", help="In-distribution training data.  [default: half of --id]")
 @click.option("--scores", metavar="LIST", help="Only these scores, with commas between.  [default: every possible one]")
 @click.option("--image", help="For a MODEL that takes images: a JSON object or file, as in `airlock build`.")
+@click.option("--output", "output_name", help="Which output of a MODEL holds the class scores, where it has several.")
 @click.option("--out", type=click.Path(path_type=Path), help="Also write the table: a .csv or .json file.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the split of --id.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
@@ -44,7 +45,7 @@ def command(**options: Any) -> None:
     out: Path | None = options["out"]
     if out is not None and out.suffix not in (".csv", ".json"):
         raise click.UsageError(f"--out takes a .csv or a .json file, not {out.name}.")
-    classifier, inputs, classes = _open(options["model"], options["image"])
+    classifier, inputs, classes = _open(options["model"], options["image"], options["output_name"])
     fit, data, note = _read(classifier, inputs, classes, options)
     ids = _wanted(options["scores"], fit)
     with progress("fitting and judging", len(ids), quiet=options["as_json"]) as advance:
@@ -60,7 +61,9 @@ def command(**options: Any) -> None:
             click.echo(f"\nwritten to {out}")
 
 
-def _open(path: str, image: str | None) -> "tuple[Classifier, ImageInput | TensorInput, Sequence[str] | None]":
+def _open(
+    path: str, image: str | None, output: str | None
+) -> "tuple[Classifier, ImageInput | TensorInput, Sequence[str] | None]":
     from models.build import tensor_input
     from models.bundle import Bundle
     from models.classifier import Classifier
@@ -69,7 +72,7 @@ def _open(path: str, image: str | None) -> "tuple[Classifier, ImageInput | Tenso
     if Path(path).is_dir():
         bundle = Bundle.open(path)
         return bundle.classifier(), bundle.manifest.input, bundle.manifest.classes
-    classifier = Classifier.open(path)
+    classifier = Classifier.open(path, output=output)
     spec = image_option(image)
     if spec is None:
         return classifier, tensor_input(classifier), classifier.classes

@@ -126,6 +126,13 @@ def test_compare_of_a_bare_model_is_that_of_its_bundle(arguments):
         assert ours["auroc"] == pytest.approx(theirs["auroc"], abs=1e-6)
 
 
+def test_compare_takes_the_named_output_of_a_bare_model(arguments):
+    image = Bundle.open(bundle_path()).manifest.input.model_dump_json()
+    bare = [classifier_path(), *arguments[1:], "--image", image, "--scores", "msp"]
+    assert run(compare, *bare, "--output", "logits").exit_code == 0
+    assert "The model has no output 'nope'" in str(run(compare, *bare, "--output", "nope").exception)
+
+
 def test_compare_leaves_out_what_cannot_be_fitted(arguments, tmp_path):
     sample = np.load(tmp_path / "fit_id.npz")
     np.savez(tmp_path / "few.npz", x=sample["x"][:40], y=sample["y"][:40])
