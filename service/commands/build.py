@@ -94,9 +94,21 @@ def _tell(role: str, done: int, total: int) -> None:
 def _classes(text: str | None) -> tuple[str, ...] | None:
     if text is None:
         return None
-    path = Path(text)
-    lines = path.read_text().splitlines() if path.is_file() else text.split(",")
+    lines = text.split(",") if "," in text and not Path(text).is_file() else _lines(text)
     return tuple(line.strip() for line in lines if line.strip())
+
+
+def _lines(path: str) -> list[str]:
+    from models.errors import BundleError
+
+    try:
+        return Path(path).read_text("utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else "it is no UTF-8 text"
+        raise BundleError(
+            f"--classes names {path}, which cannot be read ({reason}); give a file with one class a line, or the names "
+            "with commas between."
+        ) from fault
 
 
 def _safe_name(stem: str) -> str:

@@ -158,3 +158,14 @@ def test_inspect_takes_the_output_that_its_refusal_asks_for(tmp_path: Path) -> N
     seen = json.loads(airlock("inspect", tmp_path / "two.onnx", "--output", logits, "--json").stdout)
     assert seen["head"]["kind"] == "gemm"
     assert airlock("inspect", tmp_path, "--output", logits).returncode == 2
+
+
+def test_class_names_from_a_file(dense: Path, tmp_path: Path) -> None:
+    names = tmp_path / "names.txt"
+    build = ("build", dense, "--s-ood", "energy", "--out", tmp_path / "b", "--json", "--classes", names)
+    refused(airlock(*build), "No such file", "commas between")
+    names.write_bytes("café\nb\nc\nd\ne\n".encode("latin-1"))
+    refused(airlock(*build), "no UTF-8 text")
+    names.write_bytes("café, au lait\nb\nc\nd\n\ne\n".encode("utf-8-sig"))
+    done = airlock(*build)
+    assert json.loads(done.stdout)["manifest"]["classes"] == ["café, au lait", "b", "c", "d", "e"]
