@@ -70,6 +70,7 @@ def _write(target: Path, data: bytes) -> None:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+        Path(name).chmod(0o644)  # mkstemp makes private files; a graph is for others to run
         Path(name).replace(target)
     finally:
         Path(name).unlink(missing_ok=True)

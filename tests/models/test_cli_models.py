@@ -41,6 +41,7 @@ def test_build_inspect_export(dense: Path, fit_file: Path, tmp_path: Path) -> No
     policy.write_text(json.dumps({"tau_id": 0.5, "tau_ood": -1.0, "bundle": seen["hash"]}))
     done = airlock("export", bundle, "--baked", "--policy", policy, "--out", exported)
     assert done.returncode == 0, done.stderr
+    assert exported.stat().st_mode & 0o777 == 0o644
     session = ort.InferenceSession(exported, providers=["CPUExecutionProvider"])
     x = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
     s_id, s_ood, accept = session.run(["s_id", "s_ood", "accept"], {"x": x})
