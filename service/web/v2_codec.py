@@ -11,7 +11,7 @@ import orjson
 from numpy.typing import NDArray
 
 from service.problems import Problem, invalid_input, malformed
-from service.web.arrays import Spec, check_count, narrowed
+from service.web.arrays import Spec, check_count, narrowed, not_a_number, numbers_only
 from service.web.router import parse_json
 
 DATATYPES: dict[str, np.dtype[Any]] = {
@@ -85,9 +85,12 @@ def _header(text: bytes, input_name: str, datatype: str) -> Header:
         raise invalid_input(f"The model's input is called {input_name!r}; {str(tensor.get('name'))[:60]!r} arrived.")
     parameters = _parameters(document)
     data, size = _source(tensor)
+    dtype = _dtype(tensor.get("datatype"), datatype)
+    if data is not None:
+        _check_numbers(text, document, tensor)
     return Header(
         _shape(tensor.get("shape")),
-        _dtype(tensor.get("datatype"), datatype),
+        dtype,
         data,
         size,
         _id(document.get("id")),
@@ -149,6 +152,16 @@ def _source(tensor: dict[str, Any]) -> tuple[list[Any] | None, int | None]:
     if type(size) is not int:
         raise malformed(f"binary_data_size is a number of bytes; {str(size)[:20]!r} arrived.")
     return None, size
+
+
+def _check_numbers(text: bytes, document: dict[str, Any], tensor: dict[str, Any]) -> None:
+    if numbers_only(text, document | {"inputs": [tensor | {"data": None}]}):
+        return
+    index = not_a_number(tensor["data"])
+    if index is not None:
+        raise invalid_input(
+            f'"data" holds values that are no {tensor.get("datatype")}, the first in its entry {index}.'
+        )
 
 
 def _dtype(datatype: Any, wanted: str) -> np.dtype[Any]:

@@ -26,6 +26,32 @@ def post(local: Local, content: bytes, headers: dict[str, str], path: str = "/v1
     return local.request("POST", path, content=content, headers=headers)
 
 
+V2 = "/v2/models/echo/infer"
+V2_BODY = b'{"inputs": [{"name": "x", "shape": [1, 5], "datatype": "FP32", "data": %b}], "id": "false"}'
+
+
+@pytest.mark.parametrize("entry", ["x" * 20_000, True])
+@pytest.mark.parametrize("deep", [0, 900])
+def test_text_and_truth_among_numbers_never_reach_numpy(
+    local: Local, monkeypatch: pytest.MonkeyPatch, entry: Any, deep: int
+) -> None:
+    """numpy gives every entry the room of the longest text: 60 kB of JSON would take gigabytes."""
+    row = b"[" * deep + orjson.dumps([entry, *[1] * 20_000]) + b"]" * deep
+    monkeypatch.setattr(np, "array", lambda *_: pytest.fail("the values went to numpy"))
+    refusal = problem(post(local, b'{"instances": [%b]}' % row, JSON), 422, "invalid-input")
+    assert (refusal["index"], "numbers" in refusal["detail"]) == (0, True)
+    refusal = problem(post(local, V2_BODY % row, JSON, V2), 422, "invalid-input")
+    assert "entry 0" in refusal["detail"]
+
+
+@pytest.mark.parametrize("spelling", ['"tr\\u0075e"', '"a\\"b"'])
+def test_escapes_hide_no_truth_among_numbers(local: Local, spelling: str) -> None:
+    for first, status in (("1", 200), ("true", 422)):
+        body = V2_BODY.replace(b'"false"', spelling.encode()) % f"[{first}, 1, 1, 1, 1]".encode()
+        answer = post(local, body, JSON, V2)
+        assert answer.status_code == status, answer.text
+
+
 @pytest.mark.parametrize(
     ("document", "index", "words"),
     [
@@ -35,6 +61,7 @@ def post(local: Local, content: bytes, headers: dict[str, str], path: str = "/v1
         ({"instances": [GOOD, [*GOOD[:4], "1"]]}, 1, "numbers"),
         ({"instances": [GOOD, [*GOOD[:4], None]]}, 1, "numbers"),
         ({"instances": [[True] * 5]}, 0, "numbers"),
+        ({"instances": [GOOD, [True, *GOOD[1:]]], "ids": ["a", "true"]}, 1, "numbers"),
         ({"instances": [GOOD, [*GOOD[:4], 1e39]]}, 1, "finite"),
         ({"instances": [GOOD[:4]]}, None, "[4]"),
         ({"instances": GOOD}, None, "axes"),
