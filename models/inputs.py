@@ -186,10 +186,11 @@ class ImageInput(_Spec):
         """
         assert self.resize is not None
         width, height = (self.resize * side // min(size) for side in size)
-        if width * height > max(max_pixels, self.resize**2):
+        allowed = max(max_pixels, 16 * self.resize**2)  # small pictures of ordinary shape always fit
+        if width * height > allowed:
             raise InputError(
                 f"An image of {size[0]}×{size[1]} pixels arrived, which becomes {width}×{height} when its shorter side "
-                f"is resized to {self.resize}; at most {max_pixels:,} pixels are allowed, so cut it before sending."
+                f"is resized to {self.resize}; at most {allowed:,} pixels are allowed, so crop it before sending."
             )
         return width, height
 

@@ -134,3 +134,10 @@ def test_the_longer_side_is_rounded_down_and_nothing_is_squeezed() -> None:
     assert spec._resized((640, 427), 10**8) == (383, 256)
     assert spec._resized((427, 640), 10**8) == (256, 383)
     assert spec._resized((500, 256), 10**8) == (500, 256)
+
+
+@pytest.mark.parametrize("size", [(1, 4000), (4000, 1)])
+def test_a_strip_is_taken_where_it_does_not_grow(size: tuple[int, int]) -> None:
+    assert PIXELS.decode(encoded(Image.new("RGB", size))).shape == (4, 6, 3)
+    resized = ImageInput(height=4, width=6, channels=3, resize=256)
+    assert resized.decode(encoded(Image.new("RGB", (2, 30))), max_pixels=100).shape == (4, 6, 3)
