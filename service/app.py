@@ -10,16 +10,19 @@ from typing import Any
 
 import bentoml
 from _bentoml_sdk import Service  # type: ignore[import-untyped]
+from uvicorn.config import HTTP_PROTOCOLS
 
 from service import logs
 from service.launch import prepare
 from service.settings import RESOLVED_VARIABLE, current_settings
+from service.web import protocol
 from service.web.asgi import WebApp
 from service.worker import Worker
 
 if RESOLVED_VARIABLE not in os.environ:
     prepare(current_settings())
 settings = current_settings()
+HTTP_PROTOCOLS["auto"] = protocol.NAME  # BentoML starts uvicorn itself and passes no protocol on
 
 
 class GatedService(Service[Any]):
