@@ -85,7 +85,22 @@ def _sources(connection: sa.Connection, bundle: str | None) -> list[int]:
 def _query(wanted: list[int]) -> sa.Select[Any]:
     joined = decisions.join(sources, sources.c.id == decisions.c.source)
     query = sa.select(*recorded, sources.c.policy).select_from(joined)
-    return query.where(decisions.c.labelled == 0, decisions.c.source.in_(wanted))
+    return query.where(decisions.c.labelled == 0, decisions.c.source.in_(wanted), ~_decided_again())
+
+
+def _decided_again() -> sa.Exists:
+    """Whether the same item was sent again later: a label is given to the latest decision of an id, so an earlier one
+    would never leave the list."""
+    later = decisions.alias("later")
+    named = sa.and_(decisions.c.item_id.is_not(None), later.c.item_id == decisions.c.item_id)
+    unnamed = sa.and_(
+        decisions.c.item_id.is_(None),
+        later.c.item_id.is_(None),
+        later.c.request_id == decisions.c.request_id,
+        later.c.item == decisions.c.item,
+    )
+    again = sa.select(sa.literal(1)).select_from(later).where(later.c.id > decisions.c.id)
+    return sa.or_(again.where(named).correlate(decisions).exists(), again.where(unnamed).correlate(decisions).exists())
 
 
 def _audited(wanted: list[int], after: int, limit: int) -> sa.Select[Any]:

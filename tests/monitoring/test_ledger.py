@@ -170,6 +170,18 @@ def test_review_leaves_out_other_bundles_and_labelled_items(database: Database) 
     assert len(review_page(database, 10).items) == 2
 
 
+def test_review_hands_out_an_item_that_was_sent_again_once_and_labelling_it_empties_the_list(database: Database) -> None:
+    """A label goes to the latest decision of an id: an earlier one would be handed out for ever."""
+    for _ in range(3):
+        _write(database, _batch("retry", [1.0, -1.0]), _batch("r", [1.0], ids=["mine"]))
+        _write(database, _batch("near", [-1.0]), _batch("n", [-1.0], ids=["other"]), audit=NOTHING)
+    found = review_page(database, 10, bundle=BUNDLE).items
+    assert [item["id"] for item in found] == ["retry-0", "retry-1", "mine", "near-0", "other"]
+    for item in found:
+        assert give_label(database, _by_id(item["id"]), label=1).outcome == "recorded"
+    assert review_page(database, 10, bundle=BUNDLE).items == []
+
+
 @pytest.mark.parametrize("cursor", ["x", "!!!", "WyJhdWRpdCJd", "e30", "WyJib3RoIiwwLDBd", "\x00", "W251bGwsMCwwXQ"])
 def test_a_cursor_of_somebody_else_is_refused(database: Database, cursor: str) -> None:
     with pytest.raises(BadCursor, match="not one of ours"):
