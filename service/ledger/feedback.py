@@ -67,7 +67,9 @@ def give_label(
     with database.write() as connection:
         decision = _find(connection, target)
         if not database.sqlite:
-            connection.execute(sa.select(decisions.c.id).where(decisions.c.id == decision.id).with_for_update())
+            locked = sa.select(decisions.c.id).where(decisions.c.id == decision.id).with_for_update()
+            if connection.execute(locked).scalar() is None:
+                raise _unknown(target)  # pruned a moment ago: a label without its decision would be lost
         known = connection.execute(sa.select(labels).where(labels.c.decision == decision.id)).one_or_none()
         wrong = label is None or label != decision.label
         if known is not None and known.label == label:
@@ -87,6 +89,8 @@ def give_label(
 
 def _find(connection: sa.Connection, target: Target) -> Any:
     found = None
+    if "\0" in f"{target.id}{target.request_id}":
+        raise _unknown(target)  # PostgreSQL's text cannot hold it, so no decision has it
     if target.id is not None:
         found = _latest(connection, decisions.c.item_id == target.id)
         own = _OWN_ID.fullmatch(target.id)
@@ -103,8 +107,12 @@ def _find(connection: sa.Connection, target: Target) -> Any:
                 f"the request {target.request_id!r} had {found.item + 1} items; say which one with item or id"
             )
     if found is None:
-        raise UnknownDecision(f"no decision with {target.shown} is in the ledger: it is unknown, pruned or was lost")
+        raise _unknown(target)
     return found
+
+
+def _unknown(target: Target) -> UnknownDecision:
+    return UnknownDecision(f"no decision with {target.shown} is in the ledger: it is unknown, pruned or was lost")
 
 
 def _latest(connection: sa.Connection, where: Any) -> Any:

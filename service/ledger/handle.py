@@ -35,13 +35,13 @@ class Ledger:
     def _attempt(self) -> Database:
         if self._refusal is not None and time.monotonic() - self._tried < _RETRY_SECONDS:
             raise self._refusal
-        self._tried = time.monotonic()
         try:
             database = Database(self._url)
             with database.read() as connection:
                 salt = Database.fact(connection, "audit_salt") or ""
         except LedgerError as refusal:
-            self._refusal = refusal
+            # Counted from its end: an attempt that hangs must not be followed by one for everybody who waited.
+            self._refusal, self._tried = refusal, time.monotonic()
             raise
         settings = self._settings
         self._audit = Audit(salt, settings.audit_share, settings.audit_share_rejected)

@@ -2,17 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
 from calibration.errors import CalibrationError
 from calibration.policy import Policy
 from service.gate import ServiceContext
-from service.ledger.engine import Database, LedgerError
 from service.ledger.feedback import (
     AmbiguousDecision,
     ConflictingLabel,
@@ -25,12 +23,12 @@ from service.ledger.review import BadCursor, review_page
 from service.monitoring import exposition, schemas
 from service.monitoring.alarms import KINDS
 from service.monitoring.board import read_board
+from service.monitoring.desk import Desk
 from service.monitoring.leader import STATUS
 from service.monitoring.recorder import TICK_SECONDS, Recorder
 from service.problems import Problem, invalid_parameter
 from service.web.router import JSON, Answer, Operation, Query, Request, Response, Route, json_response
 
-_T = TypeVar("_T")
 _MOST_ITEMS = 500
 _SPARE_SECONDS = 0.4  # for the transaction itself, in the stated window of loss
 
@@ -42,6 +40,7 @@ class MonitoringRoutes:
         self._context, self._recorder = context, recorder
         self._settings = context.settings.monitoring
         self._classes = list(context.bundle.manifest.classes)
+        self._desk = Desk(recorder.ledger)
 
     async def metrics(self, request: Request) -> Response:
         """Everything for Prometheus."""
@@ -164,7 +163,7 @@ class MonitoringRoutes:
         deadline = time.monotonic() + 2 * (self._settings.ledger_flush_seconds + TICK_SECONDS) + 0.5
         while True:
             try:
-                return await self._in_ledger(lambda db: give_label(db, target, label=label, replace=replace))
+                return await self._desk.ask(lambda db: give_label(db, target, label=label, replace=replace))
             except UnknownDecision as refusal:
                 if time.monotonic() > deadline:
                     raise Problem(404, "not-found", _sentence(refusal)) from None
@@ -180,7 +179,7 @@ class MonitoringRoutes:
         limit = _limit(query.get("limit"))
         bundle = self._context.bundle.hash
         try:
-            page = await self._in_ledger(lambda db: review_page(db, limit, query.get("cursor"), bundle))
+            page = await self._desk.ask(lambda db: review_page(db, limit, query.get("cursor"), bundle))
         except BadCursor as refusal:
             raise invalid_parameter(_sentence(refusal)) from None
         return json_response({"items": [self._item(item) for item in page.items], "cursor": page.cursor})
@@ -198,23 +197,6 @@ class MonitoringRoutes:
             raise Problem(404, "not-found", f"there is no alarm {kind[:60]!r}; there are {', '.join(KINDS)}")
         (self._recorder.station.directory / f"clear-{kind}").touch()
         return json_response({"kind": kind, "status": "clearing"}, 202)
-
-    async def _in_ledger(self, work: Callable[[Database], _T]) -> _T:
-        """Run blocking work on the ledger; a database that is away is 503, whatever the driver calls it."""
-        ledger = self._recorder.ledger
-        if ledger is None:
-            raise Problem(404, "not-found", "The ledger is switched off (monitoring.ledger), so there is nothing here.")
-
-        try:
-            return await asyncio.to_thread(lambda: work(ledger.open()))
-        except (UnknownDecision, AmbiguousDecision, ConflictingLabel, BadCursor):
-            raise
-        except (LedgerError, OSError) as fault:
-            raise _away(fault) from fault
-        except Exception as fault:
-            if type(fault).__module__.startswith("sqlalchemy"):
-                raise _away(fault) from fault
-            raise
 
 
 def monitoring_routes(context: ServiceContext, recorder: Recorder) -> list[Route]:
@@ -236,7 +218,7 @@ def monitoring_routes(context: ServiceContext, recorder: Recorder) -> list[Route
         "unless `replace` is true.",
         body={JSON: schemas.Feedback},
         answers={200: Answer("What became of it", schemas.FeedbackResult)},
-        problems=(404, 409, 503),
+        problems=(404, 409, 429, 503),
     )
     review = Operation(
         "What to label next",
@@ -247,7 +229,7 @@ def monitoring_routes(context: ServiceContext, recorder: Recorder) -> list[Route
             Query("cursor", {"type": "string"}, "Where the last page ended."),
         ),
         answers={200: Answer("Items without a label", schemas.Review)},
-        problems=(404, 422, 503),
+        problems=(404, 422, 429, 503),
     )
     clear = Operation(
         "Lower an alarm and start its monitor over",
@@ -268,14 +250,9 @@ def monitoring_routes(context: ServiceContext, recorder: Recorder) -> list[Route
 def _limit(given: str | None) -> int:
     if given is None:
         return 50
-    if not given.isdigit() or len(given) > 9 or not 1 <= int(given) <= _MOST_ITEMS:
+    if not (given.isascii() and given.isdigit()) or len(given) > 9 or not 1 <= int(given) <= _MOST_ITEMS:
         raise invalid_parameter(f"limit is a whole number from 1 to {_MOST_ITEMS}; {given[:20]!r} arrived")
     return int(given)
-
-
-def _away(fault: Exception) -> Problem:
-    detail = "The ledger cannot be reached now; try again later."
-    return Problem(503, "not-ready", detail, headers=((b"retry-after", b"5"),))
 
 
 def _alarm(alarm: dict[str, Any]) -> dict[str, Any]:

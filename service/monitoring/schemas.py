@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator, model_validator
 
 
 class _Document(BaseModel):
@@ -17,8 +17,8 @@ class Feedback(_Document):
     request_id: str | None = Field(None, min_length=1, max_length=128, description="or the request's")
     item: StrictInt | None = Field(None, ge=0, lt=2**31, description="with request_id: which of its items, from 0")
     label: StrictInt | str | None = Field(None, description="the true class: its number or its name")
-    is_ood: bool | None = Field(None, description="true: the input belongs to no class")
-    replace: bool = Field(False, description="correct a label given before")
+    is_ood: StrictBool | None = Field(None, description="true: the input belongs to no class")
+    replace: StrictBool = Field(False, description="correct a label given before")
 
     @field_validator("item", "label", mode="before")
     @classmethod

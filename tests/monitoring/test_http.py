@@ -1,9 +1,12 @@
 """The routes of monitoring, over HTTP in one process: what a caller, a labeller and Prometheus get."""
 
+import asyncio
 import io
 import shutil
+import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -235,6 +238,9 @@ def test_feedback_is_durable_idempotent_and_consistent(local: Local) -> None:
         ({"id": "a", "label": 3}, "classes 0 to 2"),
         ({"id": "a", "label": -1}, "classes 0 to 2"),
         ({"id": "a", "label": 1.5}, "label"),
+        ({"id": "a", "label": True}, "label"),
+        ({"id": "a", "is_ood": "yes"}, "is_ood"),
+        ({"id": "a", "label": 1, "replace": 1}, "replace"),
         ({"id": "a", "label": 1, "lable": 2}, "lable"),
         ({"id": "", "label": 1}, "id"),
         (["a"], "dict"),
@@ -284,7 +290,7 @@ def test_review_hands_out_pages(make_local: Callable[..., Local]) -> None:
     assert [entry["id"] for entry in rest["items"]] == [accepted[2]["id"], rejected[1]["id"], rejected[0]["id"]]
     assert rest["cursor"] is None
     problem(local.get("/v1/review", params={"cursor": "zzz"}), 422, "invalid-parameter")
-    for limit in ("0", "501", "x", "-1"):
+    for limit in ("0", "501", "x", "-1", "²"):
         problem(local.get("/v1/review", params={"limit": limit}), 422, "invalid-parameter")
 
 
@@ -318,6 +324,26 @@ def test_a_database_that_is_away_costs_no_answers(make_local: Callable[..., Loca
     until(lambda: _equal(value(scrape(local), "airlock_ledger_errors_total") >= 1, True))
 
 
+def test_a_database_that_hangs_holds_nobody_but_its_own_callers(make_local: Callable[..., Local]) -> None:
+    """It takes connections and never says a word; policies, scrapes and the status need no thread that waits for it."""
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        local = make_local(ledger_url=f"postgresql://nobody@127.0.0.1:{silent.getsockname()[1]}/nothing")
+
+        async def ask() -> list[int]:
+            asked = [asyncio.create_task(local.client.get("/v1/review")) for _ in range(100)]
+            await asyncio.sleep(0.2)
+            began = time.monotonic()
+            for path in ("/metrics", "/v1/status", "/v1/policies"):
+                assert (await local.client.get(path)).status_code == 200
+            assert time.monotonic() - began < 2
+            return [answer.status_code for answer in await asyncio.gather(*asked)]
+
+        statuses = Counter(local.run(ask()))
+    assert statuses == {503: 64, 429: 36}
+
+
 def test_counts_and_monitors_survive_a_restart(make_local: Callable[..., Local]) -> None:
     rng = np.random.default_rng(5)
     first = make_local()
@@ -344,6 +370,8 @@ def test_a_postgresql_ledger_serves_the_whole_way(make_local: Callable[..., Loca
     assert [entry["id"] for entry in local.get("/v1/review").json()["items"]] == ["refused"]
     until(lambda: _equal(value(scrape(local), "airlock_audit_labels"), 1))
     until(lambda: _equal(value(scrape(local), "airlock_ledger_written_total"), 2))
+    for odd in ({"id": "a\0b"}, {"request_id": "\0"}):
+        problem(give(local, {**odd, "label": 0}), 404, "not-found")
 
 
 def _equal(found: Any, expected: Any) -> None:

@@ -170,7 +170,9 @@ def test_review_leaves_out_other_bundles_and_labelled_items(database: Database) 
     assert len(review_page(database, 10).items) == 2
 
 
-def test_review_hands_out_an_item_that_was_sent_again_once_and_labelling_it_empties_the_list(database: Database) -> None:
+def test_review_hands_out_an_item_that_was_sent_again_once_and_labelling_it_empties_the_list(
+    database: Database,
+) -> None:
     """A label goes to the latest decision of an id: an earlier one would be handed out for ever."""
     for _ in range(3):
         _write(database, _batch("retry", [1.0, -1.0]), _batch("r", [1.0], ids=["mine"]))
