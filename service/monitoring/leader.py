@@ -31,8 +31,8 @@ _PRUNE_SECONDS = 60.0
 class Leader:
     """Sums the workers' counts, feeds the monitors, publishes the result and keeps the state.
 
-    The state names, for every slot, the counts that are in it already, so that a successor goes on exactly where
-    this process stopped, whatever stopped it.
+    The state names, for every slot, the counts that were taken in already, so that a successor goes on exactly where
+    this process stopped, whatever stopped it, and a policy that returns is not judged by its past once more.
     """
 
     def __init__(self, context: ServiceContext, station: Station, ledger: Ledger | None) -> None:
@@ -93,15 +93,17 @@ class Leader:
         policy = self._context.gate.view.policy
         assert policy is not None  # the caller has looked
         watch = Watch(policy, self._settings, now)
-        self._seen = {}
         state = read_board(self._station.directory / STATE) if self._watch is None else None
-        if state is not None and (state["bundle"], state["policy"]) == (self._context.bundle.hash, policy.number):
-            try:
+        if state is None:
+            return watch
+        try:
+            # Also for another policy: a slot may still hold what was counted under this one before, and was seen.
+            self._seen = {name: np.array(values) for name, values in state["seen"].items()}
+            if (state["bundle"], state["policy"]) == (self._context.bundle.hash, policy.number):
                 watch.resume(state["watch"])
-                self._seen = {name: np.array(values) for name, values in state["seen"].items()}
-            except (KeyError, TypeError, ValueError):
-                logger.warning("the monitors' state cannot be read; they start afresh")
-                watch, self._seen = Watch(policy, self._settings, now), {}
+        except (KeyError, TypeError, ValueError):
+            logger.warning("the monitors' state cannot be read; they start afresh")
+            return Watch(policy, self._settings, now)
         return watch
 
     def _fresh(self, number: int | None) -> Counts:
@@ -114,7 +116,7 @@ class Leader:
                 continue
             seen = self._seen.get(slot)
             # Another epoch: the worker has begun to count from zero since.
-            known = np.zeros_like(part) if seen is None or seen[0] != part[0] else seen
+            known = np.zeros_like(part) if seen is None or seen.shape != part.shape or seen[0] != part[0] else seen
             change = part - known
             fields = {
                 name: change[where.start - self._part.start : where.stop - self._part.start]

@@ -363,6 +363,45 @@ def test_counts_and_monitors_survive_a_restart(make_local: Callable[..., Local])
     until(continued)
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_policy_that_returns_is_not_judged_by_its_past_once_more(
+    make_local: Callable[..., Local], bundle: Bundle, restarted: bool
+) -> None:
+    """Under the policy in between this worker decided nothing, so its counters are still those of the first."""
+    local = make_local()
+    local.classify(instances(draw_traffic(np.random.default_rng(5), 1000, id_share=0.2)))
+
+    def alarms(local: Local, policy: int, decisions: int) -> list[Any]:
+        status = local.get("/v1/status").json()
+        assert status["policy"]["number"] == policy
+        assert status["monitors"]["decisions"] == decisions
+        alarms: list[Any] = status["alarms"]
+        return alarms
+
+    assert until(lambda: alarms(local, 1, 1000))
+    store = PolicyStore(bundle.policies_dir, bundle.hash)
+    active = store.active()
+    assert active is not None
+    store.activate(store.add(active.model_copy(update={"number": None})).number or 0)
+    switch(local)
+    until(lambda: _equal(alarms(local, 2, 0), []))
+    if restarted:
+        local.close()
+        store.rollback()
+        local = make_local()
+    else:
+        store.rollback()
+        switch(local)
+    until(lambda: _equal(alarms(local, 1, 0), []))
+    local.classify(instances(draw_traffic(np.random.default_rng(6), 100)))
+    until(lambda: _equal(alarms(local, 1, 100), []))
+
+
+def switch(local: Local) -> None:
+    """The poll that the event loop, which only turns during requests here, would make by itself."""
+    local.worker.gate.swap(*local.worker.gate.load())
+
+
 def test_a_postgresql_ledger_serves_the_whole_way(make_local: Callable[..., Local], fresh_postgres: str) -> None:
     local = make_local(ledger_url=fresh_postgres, audit_share=1.0)
     local.classify([item(9, 9, 1), item(-9, 9)], ids=["kept", "refused"])

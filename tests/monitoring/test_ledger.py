@@ -170,7 +170,7 @@ def test_review_leaves_out_other_bundles_and_labelled_items(database: Database) 
     assert len(review_page(database, 10).items) == 2
 
 
-def test_review_hands_out_an_item_that_was_sent_again_once_and_labelling_it_empties_the_list(
+def test_review_hands_out_an_item_that_was_sent_again_once(
     database: Database,
 ) -> None:
     """A label goes to the latest decision of an id: an earlier one would be handed out for ever."""
