@@ -15,7 +15,7 @@ from models.bundle import Bundle
 from models.runtime import CUDA, RuntimeOptions, cuda_driver
 from service import policies
 from service.machine import resolved
-from service.settings import RESOLVED_VARIABLE, Settings, save_resolved
+from service.settings import RESOLVED_VARIABLE, Settings, SettingsError, save_resolved
 
 _STATE_SECONDS = 20.0  # a killed server's workers notice soon, but may still drain and flush
 
@@ -62,6 +62,7 @@ def prepare(settings: Settings) -> Launch:
     policy = open_store(settings, bundle).active()
     provider = _prove(path, runtime_options(settings, bundle))
     _await_state(settings)
+    _check_ledger(settings)
     settings = resolved(settings, cuda=provider == CUDA)
     settings = settings.model_copy(update={"bundle": path.absolute()})
     directory = Path(tempfile.mkdtemp(prefix="airlock-"))
@@ -73,11 +74,21 @@ def prepare(settings: Settings) -> Launch:
 
 
 def _await_state(settings: Settings) -> None:
-    """Refuse a state directory that another server is using, before any worker starts."""
+    """Refuse a state directory that cannot be used or that another server is using, before any worker starts."""
     if settings.state_dir is not None and settings.monitoring.enabled:
-        from service.monitoring.station import await_free
+        from service.monitoring.station import await_free, check_usable
 
+        check_usable(settings.state_dir / "monitor")
         await_free(settings.state_dir / "monitor", _STATE_SECONDS)
+
+
+def _check_ledger(settings: Settings) -> None:
+    """Refuse a URL that no database can ever have; one that is only away is waited for."""
+    url = settings.monitoring.ledger_url
+    if url is not None and settings.monitoring.enabled and settings.monitoring.ledger:
+        from service.ledger.engine import check_url
+
+        check_url(url.get_secret_value())
 
 
 def _furnish(directory: Path, settings: Settings) -> None:
@@ -85,7 +96,10 @@ def _furnish(directory: Path, settings: Settings) -> None:
     (directory / "metrics").mkdir()
     (directory / "bentoml").mkdir()
     assert settings.state_dir is not None  # `prepare` has set it
-    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True)
+    except OSError as fault:
+        raise SettingsError(f"the state directory {settings.state_dir} cannot be made: {fault.strerror}") from None
     save_resolved(settings, directory / "settings.json")
     os.environ |= {
         RESOLVED_VARIABLE: str(directory / "settings.json"),

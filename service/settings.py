@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_core import to_json
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
+from pydantic_settings.exceptions import SettingsError as SourceError
 
 from models.errors import ModelsError
 from models.inputs import MAX_PIXELS
@@ -121,6 +122,8 @@ def load_settings(
         raise SettingsError(_sentence(fault)) from None
     except OSError as fault:
         raise SettingsError(f"the configuration {config} cannot be read: {fault.strerror}") from None
+    except SourceError as fault:
+        raise SettingsError(f"an environment variable is not the JSON that its setting takes: {fault}") from None
     except ValueError as fault:
         raise SettingsError(f"the configuration {config} is not valid TOML: {fault}") from None
     return _with_token_files(settings)
@@ -169,12 +172,18 @@ def _loader(config: Path | None) -> type[Settings]:
 
 def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     known = {PREFIX + name.upper() for name in Settings.model_fields} | {CONFIG_VARIABLE, RESOLVED_VARIABLE}
+    nested = {PREFIX + name.upper() for name, field in Settings.model_fields.items() if _has_parts(field.annotation)}
     for variable in environment:
-        if variable.startswith(PREFIX) and variable.split("__", 1)[0].upper() not in known:
+        head, parted, _ = variable.upper().partition("__")
+        if variable.startswith(PREFIX) and head not in (nested if parted else known):
             raise SettingsError(
                 f"the environment variable {variable} is no setting of the service; unset it or correct its name "
                 "(on Kubernetes a service called airlock makes such variables: set enableServiceLinks to false)"
             )
+
+
+def _has_parts(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _sentence(fault: ValidationError) -> str:

@@ -30,6 +30,11 @@ def ledger_url(source: str | Path) -> str:
     return f"sqlite:///{(path / FILE_NAME if path.is_dir() else path).absolute()}"
 
 
+def check_url(source: str) -> None:
+    """Refuse a URL of a kind that no ledger lives in; nothing is connected to."""
+    _engine(ledger_url(source), create=True).dispose()
+
+
 class Database:
     """Connections to a ledger whose tables exist."""
 
@@ -125,8 +130,8 @@ def _engine(url: str, create: bool) -> sa.Engine:
         if parsed.drivername in {"postgresql", "postgres"}:
             parsed = parsed.set(drivername="postgresql+psycopg")
         backend = parsed.get_backend_name()
-    except (ArgumentError, NoSuchModuleError) as fault:
-        raise LedgerError(f"the ledger's URL cannot be read; use sqlite:///PATH or postgresql://… ({fault})") from fault
+    except (ArgumentError, NoSuchModuleError, ValueError) as fault:
+        raise LedgerError(f"the ledger's URL cannot be read; use sqlite:///PATH or postgresql://…") from fault
     if backend == "sqlite":
         return _sqlite(parsed, create)
     if backend != "postgresql":

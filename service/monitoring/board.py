@@ -18,13 +18,23 @@ _HALF = 1 << 18
 _HEADER = struct.Struct("<QII")  # number, length, checksum
 
 
+def allocate(descriptor: int, size: int) -> None:
+    """Give a file that will be mapped its size, with room on the disk for all of it.
+
+    A mapped page without room is found out about at the first write to it, by a signal that kills the process; here
+    a full disk is an OSError.
+    """
+    os.ftruncate(descriptor, size)
+    os.posix_fallocate(descriptor, 0, size)
+
+
 class Board:
     """One such document, for its single writer."""
 
     def __init__(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            os.ftruncate(descriptor, 2 * _HALF)
+            allocate(descriptor, 2 * _HALF)
             self._map = mmap.mmap(descriptor, 2 * _HALF)
         finally:
             os.close(descriptor)

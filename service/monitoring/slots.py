@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from service.monitoring.board import allocate
 from service.monitoring.layout import Layout
 
 Array = NDArray[np.float64]
@@ -50,7 +51,11 @@ class Slot:
             except BlockingIOError:
                 os.close(descriptor)
                 continue
-            os.ftruncate(descriptor, _file_size(layout))
+            try:
+                allocate(descriptor, _file_size(layout))
+            except OSError:
+                os.close(descriptor)
+                raise
             return cls(path, descriptor, layout)
         raise OSError(f"no free counter slot in {directory}")
 

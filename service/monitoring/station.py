@@ -6,6 +6,7 @@ All locks are the kernel's (`flock`): they vanish with their owner, so a killed 
 import fcntl
 import logging
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from models.errors import ModelsError
-from service.monitoring.board import Board, read_board
+from service.monitoring.board import Board, allocate, read_board
 from service.monitoring.layout import Layout
 from service.monitoring.slots import Slot, read_slots
 
 logger = logging.getLogger("airlock.monitor")
+
+
+_ROOM = 4 * 1024 * 1024  # bytes on disk that the boards and slots of a server take, and some to spare
 
 
 class StationError(ModelsError):
@@ -36,15 +40,18 @@ class Station:
             self._alive = _open_lock(directory / "alive.lock")
             starting = _open_lock(directory / "start.lock")
         except OSError as fault:
-            raise StationError(f"the state directory {directory} cannot be written: {fault.strerror}") from fault
+            raise _unusable(directory, fault) from fault
+        self._leader: int | None = None
         try:
             fcntl.flock(starting, fcntl.LOCK_EX)
             self.layout = self._first(layout, server) if self._nobody_else() else self._following(server)
             fcntl.flock(self._alive, fcntl.LOCK_SH)
+            self.slot = Slot.claim(directory, self.layout)
+        except OSError as fault:
+            os.close(self._alive)
+            raise _unusable(directory, fault) from fault
         finally:
             os.close(starting)
-        self._leader: int | None = None
-        self.slot = Slot.claim(directory, self.layout)
 
     def _nobody_else(self) -> bool:
         try:
@@ -100,6 +107,18 @@ class Station:
         self._leader = None
 
 
+def check_usable(directory: Path) -> None:
+    """Refuse a directory in which the workers could not meet, before any of them starts."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        os.close(_open_lock(directory / "alive.lock"))
+        if not (directory / "state").exists():  # else the room is taken already
+            with tempfile.TemporaryFile(dir=directory) as probe:
+                allocate(probe.fileno(), _ROOM)
+    except OSError as fault:
+        raise _unusable(directory, fault) from fault
+
+
 def await_free(directory: Path, seconds: float) -> None:
     """Wait until no worker of another server is in the directory; a killed server's workers leave after a while."""
     began = time.monotonic()
@@ -125,6 +144,10 @@ def _occupied(lock: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
+
+
+def _unusable(directory: Path, fault: OSError) -> StationError:
+    return StationError(f"the state directory {directory.parent} cannot be written: {fault.strerror}")
 
 
 def _taken(directory: Path) -> StationError:

@@ -1,5 +1,6 @@
 """Shared counters: nothing lost or torn when workers come, go and are killed."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -18,7 +19,7 @@ from service import launch
 from service.monitoring.board import Board, read_board
 from service.monitoring.layout import PLAIN_BUCKETS, Layout
 from service.monitoring.slots import Slot, read_slots
-from service.monitoring.station import Station, StationError, await_free
+from service.monitoring.station import Station, StationError, await_free, check_usable
 from service.settings import Settings
 
 LAYOUT = Layout(("cat", "dog"), {"s_id": PLAIN_BUCKETS, "s_ood": (0.0,)})
@@ -32,6 +33,26 @@ def test_only_published_values_are_seen(tmp_path: Path) -> None:
     slot.publish()
     slot.fields["decided"] += 1
     assert read_slots(tmp_path, LAYOUT)["slot-000"].sum() == 5
+
+
+def test_mapped_files_have_their_room_on_disk(tmp_path: Path) -> None:
+    """A page without room would kill the worker that first writes to it once the disk is full."""
+    Slot.claim(tmp_path, LAYOUT)
+    Board(tmp_path / "board")
+    for path in (tmp_path / "slot-000", tmp_path / "board"):
+        found = path.stat()
+        assert found.st_blocks * 512 >= found.st_size > 0
+
+
+def test_a_full_disk_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(StationError, match="cannot be written: No space left"):
+        Station(tmp_path / "state" / "monitor", LAYOUT, server="a")
+    with pytest.raises(StationError, match="cannot be written: No space left"):
+        check_usable(tmp_path / "state" / "monitor")
 
 
 def test_a_free_slot_is_taken_over_with_its_counts(tmp_path: Path) -> None:

@@ -253,6 +253,33 @@ def test_a_bad_bundle_ends_the_start_with_one_sentence(
     assert not list(tmp_path.glob("airlock-*"))
 
 
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"state_dir": "file"}, "the state directory"),
+        ({"state_dir": "file/state", "monitoring__enabled": "false"}, "the state directory"),
+        ({"monitoring__ledger_url": "mysql://user:secret@host/base"}, "SQLite or PostgreSQL"),
+        ({"monitoring__ledger_url": "postgresql://user:secret@host:port/base"}, "URL cannot be read"),
+        ({"monitoring": "secret"}, 'field "monitoring"'),
+        ({"port__x": "secret"}, "AIRLOCK_PORT__X is no setting"),
+    ],
+)
+def test_settings_that_cannot_work_end_the_start(
+    own_bundle: Bundle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], words: str
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.chdir(tmp_path)
+    for key, value in settings.items():
+        monkeypatch.setenv(f"AIRLOCK_{key.upper()}", str(tmp_path / value) if key == "state_dir" else value)
+    ended = start(own_bundle.path, tmp_path)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("airlock: ")
+    assert ended.stderr.count("\n") == 1
+    assert words in ended.stderr
+    assert "secret" not in ended.stderr
+    assert not list(tmp_path.glob("airlock-*"))
+
+
 def test_a_taken_port_ends_the_start(own_bundle: Bundle, server: Server, tmp_path: Path) -> None:
     ended = start(own_bundle.path, tmp_path, port=str(server.port))
     assert ended.returncode == 1
