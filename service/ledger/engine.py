@@ -131,7 +131,7 @@ def _engine(url: str, create: bool) -> sa.Engine:
             parsed = parsed.set(drivername="postgresql+psycopg")
         backend = parsed.get_backend_name()
     except (ArgumentError, NoSuchModuleError, ValueError) as fault:
-        raise LedgerError(f"the ledger's URL cannot be read; use sqlite:///PATH or postgresql://…") from fault
+        raise LedgerError("the ledger's URL cannot be read; use sqlite:///PATH or postgresql://…") from fault
     if backend == "sqlite":
         return _sqlite(parsed, create)
     if backend != "postgresql":

@@ -88,7 +88,7 @@ def _query(wanted: list[int]) -> sa.Select[Any]:
     return query.where(decisions.c.labelled == 0, decisions.c.source.in_(wanted), ~_decided_again())
 
 
-def _decided_again() -> sa.Exists:
+def _decided_again() -> sa.ColumnElement[bool]:
     """Whether the same item was sent again later: a label is given to the latest decision of an id, so an earlier one
     would never leave the list."""
     later = decisions.alias("later")

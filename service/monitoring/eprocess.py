@@ -72,6 +72,7 @@ class RestartingBets:
     def __init__(self, limits: ArrayLike, *, horizon: float = 1000.0, steps: Sequence[float] = STEPS) -> None:
         limit = np.clip(np.atleast_1d(np.asarray(limits, dtype=np.float64)), SMALLEST_LIMIT, 1.0 - SMALLEST_LIMIT)
         odds = (np.log(limit) - np.log1p(-limit))[:, None] + np.asarray(steps)
+        self.limits = limit
         self.horizon = horizon
         self._on_event = -np.logaddexp(0.0, -odds) - np.log(limit)[:, None]
         self._on_miss = -np.logaddexp(0.0, odds) - np.log1p(-limit)[:, None]
@@ -118,12 +119,15 @@ class RestartingBets:
     def state(self) -> dict[str, Any]:
         """Everything a later process needs to go on, as JSON."""
         wealth = self.log_wealth.tolist()
-        return {"trials": self.trials, "log_reserve": self.log_reserve, "log_wealth": wealth}
+        limits = self.limits.tolist()
+        return {"trials": self.trials, "log_reserve": self.log_reserve, "log_wealth": wealth, "limits": limits}
 
     def resume(self, state: dict[str, Any]) -> bool:
-        """Go on from `state`; False when it belongs to another set of nulls."""
+        """Go on from `state`; False when it belongs to other nulls, against which nothing was won yet."""
         wealth = np.asarray(state["log_wealth"], dtype=np.float64)
         if wealth.shape != self.log_wealth.shape or not np.all(np.isfinite(wealth)):
+            return False
+        if not np.allclose(state.get("limits", self.limits), self.limits, rtol=1e-9, atol=0.0):
             return False
         self.trials, self.log_reserve, self.log_wealth = int(state["trials"]), float(state["log_reserve"]), wealth
         return True

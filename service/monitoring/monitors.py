@@ -59,7 +59,7 @@ class AcceptanceMonitor:
     def update(self, accepted: int, decided: int, now: float) -> None:
         """Take in further decisions."""
         self.accepted, self.decided = self.accepted + accepted, self.decided + decided
-        self.log_e = float(log_departure(self.accepted, self.decided, self.band.low, self.band.high))
+        self.log_e = self._evidence()
         if self.log_e >= -math.log(self.alpha) and not self.alarm.raised:
             self.alarm.strike(now, rate_evidence(self.log_e, self.accepted / self.decided, self.decided, self.band))
 
@@ -71,38 +71,32 @@ class AcceptanceMonitor:
 
     def state(self) -> dict[str, Any]:
         """As JSON."""
-        return {"accepted": self.accepted, "decided": self.decided, "alarm": self.alarm.document()}
+        band = [self.band.low, self.band.high]
+        return {"accepted": self.accepted, "decided": self.decided, "band": band, "alarm": self.alarm.document()}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Go on from JSON."""
-        self.alarm = Alarm(**state["alarm"])
-        self.update(state["accepted"], state["decided"], 0.0)
+        """Go on from JSON; an alarm about a band that the operator has changed since is not taken over."""
+        self.accepted, self.decided = state["accepted"], state["decided"]
+        self.log_e = self._evidence()
+        band = [self.band.low, self.band.high]
+        if np.allclose(state.get("band", band), band, rtol=1e-9, atol=0.0):
+            self.alarm = Alarm(**state["alarm"])
+
+    def _evidence(self) -> float:
+        return float(log_departure(self.accepted, self.decided, self.band.low, self.band.high))
 
 
-class RecentMonitor:
-    """The same rate with restarting bets: alert for a change at any time, cleared when the change has passed."""
+class _Restarting:
+    """What monitors with restarting bets have in common: they bet, remember the recent past and pass."""
 
-    def __init__(self, band: Band, alpha: float, clear_seconds: float) -> None:
-        self.band, self.alpha, self.clear_seconds = band, alpha, clear_seconds
-        self.bets = RestartingBets([band.high, 1.0 - band.low])
-        self.recent = RecentShares(1)
-        self.alarm = Alarm("acceptance_recent")
+    def __init__(self, kind: str, bets: RestartingBets, shares: int, alpha: float, clear_seconds: float) -> None:
+        self.bets, self.recent, self.alarm = bets, RecentShares(shares), Alarm(kind)
+        self.alpha, self.clear_seconds = alpha, clear_seconds
 
     @property
     def log_e(self) -> float:
         """The present log wealth."""
         return self.bets.log_e
-
-    def update(self, accepted: int, decided: int, now: float) -> None:
-        """Take in further decisions."""
-        self.recent.update([accepted], decided)
-        log_e = self.bets.update([accepted, decided - accepted], decided)
-        if log_e >= -math.log(self.alpha):
-            evidence = rate_evidence(log_e, self.recent.share(0), self.bets.trials, self.band)
-            # The rate over recent decisions lags behind; the bets that won know the side.
-            evidence["direction"] = ("above", "below")[self.bets.strongest]
-            strike_and_restart(self.alarm, self.bets, now, evidence)
-        clear_if_quiet(self.alarm, self.bets, now, self.clear_seconds)
 
     def clear(self, now: float) -> None:
         """Start over."""
@@ -120,7 +114,27 @@ class RecentMonitor:
             self.alarm = Alarm(**state["alarm"])
 
 
-class ScoreMonitor:
+class RecentMonitor(_Restarting):
+    """The same rate with restarting bets: alert for a change at any time, cleared when the change has passed."""
+
+    def __init__(self, band: Band, alpha: float, clear_seconds: float) -> None:
+        bets = RestartingBets([band.high, 1.0 - band.low])
+        super().__init__("acceptance_recent", bets, 1, alpha, clear_seconds)
+        self.band = band
+
+    def update(self, accepted: int, decided: int, now: float) -> None:
+        """Take in further decisions."""
+        self.recent.update([accepted], decided)
+        log_e = self.bets.update([accepted, decided - accepted], decided)
+        if log_e >= -math.log(self.alpha):
+            evidence = rate_evidence(log_e, self.recent.share(0), self.bets.trials, self.band)
+            # The rate over recent decisions lags behind; the bets that won know the side.
+            evidence["direction"] = ("above", "below")[self.bets.strongest]
+            strike_and_restart(self.alarm, self.bets, now, evidence)
+        clear_if_quiet(self.alarm, self.bets, now, self.clear_seconds)
+
+
+class ScoreMonitor(_Restarting):
     """The distribution of a score against calibration, at every calibration quantile at once.
 
     By the probability integral transform, the share of scores below a calibration quantile is known whatever the
@@ -131,15 +145,9 @@ class ScoreMonitor:
     """
 
     def __init__(self, score: str, cuts: CutBands, alpha: float, clear_seconds: float) -> None:
-        self.score, self.cuts, self.alpha, self.clear_seconds = score, cuts, alpha, clear_seconds
-        self.bets = RestartingBets(np.concatenate([cuts.high, 1.0 - cuts.low]))
-        self.recent = RecentShares(2 * len(cuts.at))
-        self.alarm = Alarm(f"score_{score}")
-
-    @property
-    def log_e(self) -> float:
-        """The present log wealth."""
-        return self.bets.log_e
+        bets = RestartingBets(np.concatenate([cuts.high, 1.0 - cuts.low]))
+        super().__init__(f"score_{score}", bets, 2 * len(cuts.at), alpha, clear_seconds)
+        self.score, self.cuts = score, cuts
 
     def update(self, less: Array, at_most: Array, scored: int, now: float) -> None:
         """Take in counts of further scores below, and at most at, every cut."""
@@ -161,21 +169,6 @@ class ScoreMonitor:
             "expected": [float(self.cuts.low[cut]), float(self.cuts.high[cut])],
             "direction": "higher scores" if risen else "lower scores",
         }
-
-    def clear(self, now: float) -> None:
-        """Start over."""
-        self.bets.restart()
-        self.alarm.clear(now)
-
-    def state(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"bets": self.bets.state(), "recent": self.recent.state(), "alarm": self.alarm.document()}
-
-    def resume(self, state: dict[str, Any]) -> None:
-        """Go on from JSON."""
-        if self.bets.resume(state["bets"]):
-            self.recent.resume(state["recent"])
-            self.alarm = Alarm(**state["alarm"])
 
 
 class RiskMonitor:

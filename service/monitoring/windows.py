@@ -17,7 +17,10 @@ class Windows:
 
     def add(self, now: float, accepted: int, decided: int) -> None:
         """Note the totals, unless that was done moments ago; forget what no window reaches."""
-        if self._times and 0 <= now - self._times[-1] < _STEP:
+        if self._times and now < self._times[-1]:  # the clock was set back: the past goes back with it
+            back = self._times[-1] - now
+            self._times = [time - back for time in self._times]
+        if self._times and now - self._times[-1] < _STEP:
             return
         self._times.append(now)
         self._totals.append((accepted, decided))

@@ -11,6 +11,7 @@ from calibration.policy import Policy
 from service.monitoring.alarms import KINDS
 from service.monitoring.counts import Counts
 from service.monitoring.watch import Watch
+from service.monitoring.windows import Windows
 from service.settings_monitoring import MonitoringSettings
 
 SETTINGS = MonitoringSettings()
@@ -48,6 +49,40 @@ def test_a_drift_late_in_a_quiet_run_is_found_within_a_few_hundred_decisions(num
     assert alarm.evidence["direction"] == "below"
     assert alarm.evidence["rate"] < alarm.evidence["expected"][0]
     assert alarm.evidence["e_value"] >= 200
+
+
+def test_evidence_against_another_band_is_not_taken_over(numbered: Policy) -> None:
+    """An operator who states what is normal, or another limit, starts over against that."""
+    watch, rng = Watch(numbered, SETTINGS.model_copy(update={"risk_limit": 0.01}), 0.0), np.random.default_rng(4)
+    _feed(watch, rng, 3_000, 0.0, id_share=0.6)
+    watch.hear(200, 20, 1.0)
+    assert _raised(watch) >= {"acceptance", "acceptance_recent", "selective_risk"}
+    state = orjson.loads(orjson.dumps(watch.state()))
+    same = Watch(numbered, watch.settings, 0.0)
+    same.resume(state)
+    assert _raised(same) == _raised(watch)
+    stated = {"expected_acceptance": (0.1, 0.9), "risk_limit": 0.2}
+    other = Watch(numbered, SETTINGS.model_copy(update=stated), 0.0)
+    other.resume(state)
+    other.take(Counts.nothing(), 5.0)
+    other.hear(200, 20, 5.0)
+    assert _raised(other) & {"acceptance", "acceptance_recent", "selective_risk"} == set()
+    assert other.counts.decided == 3_000
+    assert other.log_e("acceptance") < 0
+    assert other.log_e("selective_risk") < 0
+
+
+def test_windows_survive_a_clock_that_is_set_back() -> None:
+    windows = Windows()
+    for step in range(200):
+        windows.add(10_000.0 + 5 * step, 100 * step, 100 * step)  # all accepted
+    total, now = 19_900, 10_000.0 + 5 * 199 - 3_600
+    for step in range(1, 30):
+        windows.add(now + 5 * step, total, total + 100 * step)  # all rejected
+    rates = windows.rates(now + 5 * 29, total, total + 2_900)
+    assert rates["1m"] == 0.0
+    assert rates["10m"] == pytest.approx(9_000 / 11_900, abs=0.02)
+    assert rates["policy"] == total / (total + 2_900)
 
 
 def test_more_accepted_than_expected_is_an_alarm_too(numbered: Policy) -> None:
