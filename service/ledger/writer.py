@@ -51,16 +51,16 @@ class Writer:
         self._thread.start()
 
     def put(self, group: Group) -> None:
-        """Queue a group; one that does not fit is dropped whole and counted."""
+        """Queue a group; its requests that do not fit are dropped and counted."""
         with self._lock:
-            fits = self._waiting + len(group) <= self._capacity
-            if fits:
-                self._groups.append(group)
-                self._waiting += len(group)
-        if fits:
-            self._wake.set()
-        else:
-            self._count("dropped", len(group))
+            fitting = _fitting(group, self._waiting, self._capacity)
+            if fitting is not None:
+                self._groups.append(fitting)
+                self._waiting += len(fitting)
+                self._wake.set()
+        dropped = len(group) - (0 if fitting is None else len(fitting))
+        if dropped:
+            self._count("dropped", dropped)
 
     @property
     def depth(self) -> int:
@@ -123,6 +123,21 @@ class Writer:
         if now - self._logged > _LOG_EVERY:
             self._logged = now
             logger.error("decisions cannot be written to the ledger and wait: %s", " ".join(str(fault).split())[:300])
+
+
+def _fitting(group: Group, waiting: int, capacity: int) -> Group | None:
+    """The first requests of a group that the queue has room for: a busy half second may hold more than the queue.
+
+    An empty queue takes any single request, however many items it has, or that request would never be recorded.
+    """
+    if waiting + len(group) <= capacity:
+        return group
+    size, taken = waiting, 0
+    for batch in group.batches:
+        if size + len(batch) > capacity and size > 0:
+            break
+        size, taken = size + len(batch), taken + 1
+    return Group.of(group.batches[:taken]) if taken else None
 
 
 def _first_groups(groups: deque[Group]) -> list[Group]:

@@ -15,6 +15,7 @@ from service.ledger import Database
 from service.ledger import writer as writer_module
 from service.ledger.handle import Ledger
 from service.ledger.keeping import stats
+from service.ledger.tables import export_rows
 from service.ledger.writer import Writer
 from service.monitoring.tally import Group
 from service.settings_monitoring import MonitoringSettings
@@ -56,6 +57,19 @@ def test_what_is_put_is_written_and_the_rest_at_the_end(tmp_path: Path) -> None:
     writer.stop(20)
     assert counted == {"written": 57}
     assert stats(Database(tmp_path / "ledger.sqlite"))["decisions"] == 57
+
+
+def test_a_busy_moment_larger_than_the_queue_is_kept_in_part(tmp_path: Path) -> None:
+    counted: Counter[str] = Counter()
+    writer = _writer(Ledger(MonitoringSettings(), tmp_path, "b"), counted, capacity=25)
+    writer.put(Group.of([batch for i in range(4) for batch in _group(10, f"r{i}").batches]))
+    assert (writer.depth, counted) == (20, {"dropped": 20})
+    writer.start()
+    _until(lambda: counted["written"] == 20)
+    writer.put(_group(40, "large"))  # a single request, and nothing else waits
+    writer.stop(20)
+    assert counted == {"written": 60, "dropped": 20}
+    assert {row["request_id"] for row in export_rows(Database(tmp_path / "ledger.sqlite"))} == {"r0", "r1", "large"}
 
 
 def test_a_full_queue_drops_and_counts(tmp_path: Path) -> None:
