@@ -7,7 +7,7 @@ other values keep every bit on the way to disk and back.
 import math
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 OPEN = -math.inf
 
@@ -32,4 +32,5 @@ Threshold = Annotated[
     BeforeValidator(_from_json),
     AfterValidator(_check),
     PlainSerializer(_to_json, return_type=float | None, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "null"}]}),  # the validators know, pydantic does not
 ]

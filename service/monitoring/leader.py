@@ -70,6 +70,8 @@ class Leader:
                 self._leading = self._station.lead()
                 if self._leading:
                     self._poll(durable=time.monotonic() - self._durable > _DURABLE_SECONDS)
+            except OSError as fault:  # a full disk: the alarms are told all the same, and the slots hold the counts
+                logger.error("the monitors' state cannot be kept: %s", fault.strerror)
             except Exception:  # the next poll may do better
                 logger.exception("the monitors could not be evaluated")
 

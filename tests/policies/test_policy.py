@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,3 +144,9 @@ def test_a_policy_cannot_be_changed() -> None:
 
 def test_reason_codes_are_stable() -> None:
     assert REASONS == (None, "low_id", "low_ood", "low_both", "not_finite")
+
+
+@pytest.mark.parametrize("mode", ["validation", "serialization"])
+def test_the_schema_says_that_a_door_may_be_open(mode: Any) -> None:
+    schema = Policy.model_json_schema(mode=mode)
+    assert schema["properties"]["tau_id"]["anyOf"] == [{"type": "number"}, {"type": "null"}]
