@@ -2,7 +2,9 @@
 notices within its polling interval, this one at once."""
 
 import asyncio
+import json
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -11,7 +13,7 @@ from calibration.errors import CalibrationError, PolicyError, StoreError
 from calibration.policy import Policy
 from calibration.store import PolicyStore
 from service.gate import Gate
-from service.problems import Problem, invalid_parameter, not_ready
+from service.problems import Problem, invalid_parameter, malformed, not_ready
 from service.schemas import Activation, Note, ShadowChoice
 from service.web.classify import thresholds_json
 from service.web.router import JSON, Request, Response, json_response, parse_json, unsupported
@@ -170,12 +172,29 @@ async def _options(request: Request, model: type[_M], *, required: bool = False)
 def _parse(model: type[_M], body: bytes) -> _M:
     """A JSON document, strictly: a text is no number and a number is no date."""
     parse_json(body)  # its refusals say what is wrong with the JSON itself
+    _refuse_repeated(body)
     try:
         return model.model_validate_json(body, strict=True)
     except ValidationError as fault:
         first = fault.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the body"
         raise invalid_parameter(f"{where}: {first['msg'].removeprefix('Value error, ')}.") from None
+
+
+def _refuse_repeated(body: bytes) -> None:
+    """Two thresholds of one name: parsers would take the last, a reader the first, so nobody takes either."""
+
+    def pairs(found: list[tuple[str, Any]]) -> None:
+        if len(dict(found)) == len(found):
+            return
+        names = sorted(name for name, _ in found)
+        twice = next(name for name, following in pairwise(names) if name == following)
+        raise malformed(f"The key {twice[:40]!r} stands twice in an object; give it once.")
+
+    try:
+        json.loads(body, object_pairs_hook=pairs)
+    except RecursionError:
+        raise malformed("The body is nested too deeply.") from None
 
 
 def _number(request: Request) -> int:

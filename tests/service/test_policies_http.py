@@ -94,6 +94,21 @@ def test_a_bad_change_changes_nothing(local: Local, method: str, path: str, body
     assert local.get("/v1/policies").json() == before
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"tau_id": 0.9, "tau_ood": 0.1, "tau_id": 0.2}', "'tau_id' stands twice"),
+        (b'{"tau_id": 0.9, "tau_ood": 0.1, "parameters": {"a": 1, "a": 2}}', "'a' stands twice"),
+        (b'{"note": ' + b"[" * 1000 + b"]" * 1000 + b"}", "nested too deeply"),
+    ],
+)
+def test_an_ambiguous_policy_is_refused(local: Local, body: bytes, words: str) -> None:
+    headers = {"Authorization": f"Bearer {ADMIN}", "content-type": "application/json"}
+    answer = local.request("POST", "/v1/policies", content=body, headers=headers)
+    assert words in problem(answer, 400, "malformed")["detail"]
+    assert len(local.get("/v1/policies").json()["policies"]) == 1
+
+
 def test_no_answer_names_a_directory(local: Local, bundle: Bundle) -> None:
     for method, path in (
         ("GET", "/v1/policies/9"),
