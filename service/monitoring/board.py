@@ -25,7 +25,8 @@ def allocate(descriptor: int, size: int) -> None:
     a full disk is an OSError.
     """
     os.ftruncate(descriptor, size)
-    os.posix_fallocate(descriptor, 0, size)
+    if hasattr(os, "posix_fallocate"):  # macOS has none
+        os.posix_fallocate(descriptor, 0, size)
 
 
 class Board:

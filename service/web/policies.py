@@ -68,6 +68,8 @@ class Policies:
         candidate = _parse(Policy, await request.body())
         if candidate.number is not None:
             raise invalid_parameter('The store numbers policies itself; leave "number" out.')
+        if candidate.status == "validated" and candidate.evidence is None:
+            raise invalid_parameter('A policy that says it is validated must carry its evidence; leave "status" out.')
         policy = await self._off_loop(lambda: self._add(candidate))
         location = (b"location", b"/v1/policies/%d" % (policy.number or 0))
         return Response(policy.to_json(), 201, headers=(location,))

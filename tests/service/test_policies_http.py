@@ -74,6 +74,7 @@ def test_a_rejected_policy_needs_force(local: Local) -> None:
         ("POST", "/v1/policies", {**CANDIDATE, "tau_id": "high"}, 422),
         ("POST", "/v1/policies", {**CANDIDATE, "surprise": 1}, 422),
         ("POST", "/v1/policies", {**CANDIDATE, "number": 7}, 422),
+        ("POST", "/v1/policies", {**CANDIDATE, "status": "validated"}, 422),
         ("POST", "/v1/policies", [CANDIDATE], 422),
         ("POST", "/v1/policies/0/activate", None, 422),
         ("POST", "/v1/policies/x/activate", None, 422),
