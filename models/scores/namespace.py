@@ -16,6 +16,10 @@ Array: TypeAlias = Any
 TINY = 1e-300
 """Smallest norm a formula divides by, so that a zero vector scores 0 and not NaN."""
 
+MASKED = -1e300
+"""What stands in the place of a logit that does not count. Not −∞: ONNX Runtime's log-sum-exp starts from the first
+entry and takes an infinite one for 0, so that a row of logits below −745 behind it would vanish."""
+
 LOG_QUARTER = float(np.log(0.25))
 
 
@@ -101,7 +105,7 @@ class Namespace(ABC):
 
     @abstractmethod
     def top_indices(self, x: Array, k: int) -> Array:
-        """Where the k largest values of each row stand, largest first."""
+        """Where the k largest values of each row stand, largest first and of equal ones the first."""
 
     @abstractmethod
     def column(self, x: Array, index: int) -> Array:
@@ -172,5 +176,5 @@ class Namespace(ABC):
         return self.equal(self.constant(np.arange(n_classes)), self.argmax(z, keepdims=True))
 
     def others(self, z: Array, n_classes: int) -> Array:
-        """The logits with −∞ in the place of each row's top class."""
-        return self.where(self.is_top(z, n_classes), -np.inf, z)
+        """The logits without each row's top class, whose place holds a number below all of them."""
+        return self.where(self.is_top(z, n_classes), MASKED, z)

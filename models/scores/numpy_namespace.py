@@ -88,7 +88,7 @@ class NumpyNamespace(Namespace):
         return np.sort(largest, axis=-1)[..., ::-1]
 
     def top_indices(self, x: Array, k: int) -> Array:
-        candidates = np.argpartition(x, x.shape[-1] - k, axis=-1)[..., x.shape[-1] - k :]
+        candidates = np.sort(np.argpartition(x, x.shape[-1] - k, axis=-1)[..., x.shape[-1] - k :], axis=-1)
         order = np.argsort(-np.take_along_axis(x, candidates, axis=-1), axis=-1, kind="stable")
         return np.take_along_axis(candidates, order, axis=-1)
 

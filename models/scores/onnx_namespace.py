@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from .namespace import Array, Namespace
+from .namespace import MASKED, Array, Namespace
 
 Operand = Any
 
@@ -170,9 +170,9 @@ class OnnxNamespace(Namespace):
 
     def others(self, z: Array, n_classes: int) -> Value:
         if n_classes > SMALL_TABLE:
-            return self.where(self.is_top(z, n_classes), -np.inf, z)
+            return self.where(self.is_top(z, n_classes), MASKED, z)
         # One node less at the sizes where a node's overhead is what a score costs.
-        return self.node("Add", z, self.take(np.where(np.eye(n_classes, dtype=bool), -np.inf, 0.0), self.argmax(z)))
+        return self.node("Add", z, self.take(np.where(np.eye(n_classes, dtype=bool), MASKED, 0.0), self.argmax(z)))
 
     def top(self, x: Array, k: int) -> Value:
         return self.node("TopK", x, np.array([k]), outputs=2, axis=-1)
