@@ -23,7 +23,9 @@ class BankParams(ScoreParams):
 class Knn(Score):
     """−‖u − u_(k)‖, the distance to the k-th nearest of the normalised training features (Sun et al. 2022).
 
-    The search runs in float32 on inner products, the distance to the neighbour found is then taken in float64.
+    The search runs in float32 and ranks by u·u_i − ‖u_i‖²/2, which falls with the distance whatever the length of u_i
+    (a row without activation has length 0). Both are taken from the bank's mean, as features that share a direction
+    differ by less than float32 could tell. The distance to the neighbour found is then taken in float64.
     """
 
     id = "knn"
@@ -37,13 +39,15 @@ class Knn(Score):
     inexact = "the neighbours are found in float32: of two that differ by less than 1e-7 either may be the k-th"
 
     def fit(self, data: FitData, params: BankParams) -> Theta:
-        _, bank = _bank(self.id, data, params)
-        return Theta({"bank": bank})
+        unit = NumpyNamespace().unit(_rows(self.id, data, params).h)
+        centre = unit.mean(axis=0)
+        bank = (unit - centre).astype(np.float32)
+        return Theta({"bank": bank, "centre": centre, "half_squares": np.sum(bank.astype(np.float64) ** 2, axis=1) / 2})
 
     def formula(self, xp: Namespace, x: Inputs, theta: Mapping[str, Array], params: BankParams) -> Array:
-        unit = xp.unit(x.h)
-        similarity = xp.matmul_t(xp.single(unit), theta["bank"])
-        kth = xp.column(xp.top_indices(similarity, params.k), params.k - 1)
+        unit = xp.unit(x.h) - theta["centre"]
+        nearness = xp.affine(xp.single(unit), theta["bank"], xp.single(-theta["half_squares"]))
+        kth = xp.column(xp.top_indices(nearness, params.k), params.k - 1)
         return -xp.norm(unit - xp.double(xp.take(theta["bank"], kth)))
 
 
@@ -67,11 +71,11 @@ class NnGuide(Score):
     inexact = "the k similarities are float32 products"
 
     def fit(self, data: FitData, params: NnGuideParams) -> Theta:
-        rows, bank = _bank(self.id, data, params)
+        rows = _rows(self.id, data, params)
         energy = NumpyNamespace().energy(rows.logits)
         # Energies below zero would reward low confidence in the product: they are lifted until none is.
         lift = max(0.0, -float(np.min(energy)))
-        guides = (bank * (energy + lift)[:, None]).astype(np.float32)
+        guides = (NumpyNamespace().unit(rows.h) * (energy + lift)[:, None]).astype(np.float32)
         notes = (f"nnguide: energies of the fit data reach {-lift:.3g} and were lifted by {lift:.3g}.",) if lift else ()
         return Theta({"guides": guides, "lift": np.asarray(lift)}, notes)
 
@@ -81,9 +85,9 @@ class NnGuide(Score):
         return (xp.energy(x.z) + theta["lift"]) * guidance
 
 
-def _bank(id: str, data: FitData, params: BankParams) -> tuple[FitBatch, np.ndarray]:
-    """A sample of the fit rows, and their normalised features in float32."""
+def _rows(id: str, data: FitData, params: BankParams) -> FitBatch:
+    """The fit rows of the bank."""
     rows = data.sample(params.bank, params.seed)
     if params.k > len(rows):
         raise ScoreError(f"{id}'s parameter k must be at most {len(rows)}, the fit rows in its bank, got {params.k}.")
-    return rows, NumpyNamespace().unit(rows.h).astype(np.float32)
+    return rows
