@@ -11,6 +11,8 @@ from models.scores.fitdata import FitData
 from models.scores.moments import feature_moments, principal_directions
 from models.scores.namespace import TINY, Array, Namespace
 
+from .openmax import lift_of_top_logits
+
 
 class NecoParams(ScoreParams):
     """The subspace, and whether the maximum logit calibrates the share."""
@@ -42,9 +44,17 @@ class Neco(Score):
         moments = feature_moments(data)
         _, directions = principal_directions(moments.covariance)
         basis = np.ascontiguousarray(directions[:, :size].T)
-        return Theta({"mean": moments.mean, "basis": basis}, settled={"dim": size})
+        arrays = {"mean": moments.mean, "basis": basis}
+        notes: tuple[str, ...] = ()
+        if params.times_logit and (lift := lift_of_top_logits(data)):
+            # A negative factor would turn the share round.
+            arrays["lift"] = np.asarray(lift)
+            notes = (f"neco: top logits of the fit data are mostly negative and were lifted by {lift:.3g}.",)
+        return Theta(arrays, notes, {"dim": size})
 
     def formula(self, xp: Namespace, x: Inputs, theta: Mapping[str, Array], params: NecoParams) -> Array:
         centred = x.h - theta["mean"]
         share = xp.norm(xp.matmul_t(centred, theta["basis"])) / xp.maximum(xp.norm(centred), TINY)
-        return share * xp.max(x.z) if params.times_logit else share
+        if not params.times_logit:
+            return share
+        return share * (xp.max(x.z) + theta["lift"] if "lift" in theta else xp.max(x.z))

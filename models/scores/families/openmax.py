@@ -29,7 +29,8 @@ class OpenMax(Score):
     """Log-odds of "known" against "unknown", log Σ exp ẑ_k − ẑ_0 (Bendale & Boult 2016, Algorithm 2).
 
     For the i-th of the α top classes, ω = (α − i + 1)/α · F(‖h − μ_k‖) with the class's Weibull tail F; a share ω of
-    its logit moves to the unknown class: ẑ_k = z_k (1 − ω), ẑ_0 = Σ z_k ω.
+    its logit moves to the unknown class: ẑ_k = z_k (1 − ω), ẑ_0 = Σ z_k ω. That takes top logits to be positive. A head
+    whose top logits are mostly negative would turn the score round, and is lifted, which softmax does not notice.
     """
 
     id = "openmax"
@@ -47,15 +48,25 @@ class OpenMax(Score):
         shape, scale, notes = _weibulls(tails, counts)
         alpha = min(params.alpha or 10, data.n_classes)
         ranks = np.maximum(alpha - np.arange(data.n_classes), 0) / alpha
-        theta = {"means": means, "shape": shape, "scale": scale, "ranks": ranks}
-        return Theta(theta, notes, {"alpha": alpha})
+        centre = means[counts > 0].mean(axis=0)
+        lift = lift_of_top_logits(data)
+        theta = {"means": means - centre, "centre": centre, "shape": shape, "scale": scale, "ranks": ranks}
+        if lift:
+            notes += (f"openmax: top logits of the fit data are mostly negative and were lifted by {lift:.3g}.",)
+        return Theta({**theta, "lift": np.asarray(lift)}, notes, {"alpha": alpha})
 
     def formula(self, xp: Namespace, x: Inputs, theta: Mapping[str, Array], params: OpenMaxParams) -> Array:
-        distance = xp.sqrt(squared_distances(xp, x.h, theta["means"]))
+        distance = xp.sqrt(squared_distances(xp, x.h - theta["centre"], theta["means"]))
         tail = 1.0 - xp.exp(-xp.power(distance / theta["scale"], theta["shape"]))
-        z = xp.top(x.z, x.n_classes)
+        z = xp.top(x.z, x.n_classes) + theta["lift"]
         moved = z * theta["ranks"] * xp.take_along(tail, xp.top_indices(x.z, x.n_classes))
         return xp.logsumexp(z - moved) - xp.sum(moved)
+
+
+def lift_of_top_logits(data: FitData) -> float:
+    """What makes every top logit of the fit data positive, where most are negative (a head of log-odds); else 0."""
+    top = np.concatenate([np.max(batch.logits, axis=1) for batch in data.batches()])
+    return -float(np.min(top)) if np.median(top) < 0 else 0.0
 
 
 def _correct_means(data: FitData) -> tuple[Float, Float]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import Field
 
+from models.errors import ScoreError
 from models.scores.base import FEATURE_PROJECTIONS, Inputs, Score, ScoreParams, Theta, require
 from models.scores.fitdata import FitData
 from models.scores.moments import Float, principal_directions
@@ -25,7 +26,8 @@ class Pnml(Score):
 
     P is the ridge-regularised inverse of Σ x_i x_iᵀ. Outside the span of the fit data xᵀPx grows without bound and
     g → 1, which is the paper's other case, reached continuously. The sum is kept as
-    1 + Σ_k p_k (1 − p_k)(1 − p_k^g) / (p_k + p_k^g (1 − p_k)), every term ≥ 0, so that small regrets keep their digits.
+    1 + Σ_k p_k (1 − p_k)(1 − p_k^g) / (p_k + p_k^g (1 − p_k)), every term ≥ 0, so that small regrets keep their digits,
+    and each fraction is reduced by p_k^g, so that a p_k that underflows leaves no 0/0.
     """
 
     id = "pnml"
@@ -39,7 +41,9 @@ class Pnml(Score):
 
     def fit(self, data: FitData, params: PnmlParams) -> Theta:
         values, directions = principal_directions(_correlation(data))
-        scale = 1.0 / np.sqrt(values + params.ridge * max(float(values[0]), np.finfo(float).tiny))
+        if not values[0] > 0:
+            raise ScoreError(f"{self.id} needs fit rows with features, and all of them are zero.")
+        scale = 1.0 / np.sqrt(values + params.ridge * float(values[0]))
         return Theta({"whiten": np.ascontiguousarray((directions * scale).T)})
 
     def formula(self, xp: Namespace, x: Inputs, theta: Mapping[str, Array], params: PnmlParams) -> Array:
@@ -47,9 +51,8 @@ class Pnml(Score):
         g = leverage / (leverage + 1.0)
         o = odds(xp, x)
         log_p = -(o.gap + o.log_norm)
-        p, one_minus_p = xp.exp(log_p), xp.exp(log_one_minus(xp, o))
-        pulled = xp.exp(log_p * g) * one_minus_p
-        excess = p * one_minus_p * xp.one_minus_exp(log_p * g) / (p + pulled)
+        share, one_minus_p = xp.exp(log_p / (leverage + 1.0)), xp.exp(log_one_minus(xp, o))  # p^(1 − g), 1 − p
+        excess = share * one_minus_p * xp.one_minus_exp(log_p * g) / (share + one_minus_p)
         return -xp.log1p(xp.sum(excess))
 
 
