@@ -102,5 +102,7 @@ def principal_directions(covariance: Float) -> tuple[Float, Float]:
 
 def components_for(values: Float, variance: float) -> int:
     """How many leading eigenvalues keep at least this share of their sum (at least one)."""
-    share = np.cumsum(values) / max(float(np.sum(values)), np.finfo(float).tiny)
+    if not np.sum(values) > 0:
+        return 1  # rows that do not differ have no direction to keep, and the one is arbitrary
+    share = np.cumsum(values) / float(np.sum(values))
     return min(int(np.searchsorted(share, variance * (1 - 1e-12))) + 1, len(values))

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field
 
+from models.errors import ScoreError
 from models.scores.base import Inputs, Score, ScoreParams, Theta, require, tune
 from models.scores.fitdata import FitBatch, FitData
 from models.scores.namespace import TINY, Array, Namespace
@@ -63,11 +64,24 @@ class _Reconstruction(Score):
         embedded = data.map(lambda batch: self._embedded(batch, own, params), None) if own else data
         if params.subspace == "global":
             space = fit_global(embedded, params.variance, params.dim)
+            self._check_leaves_some(len(space.basis), embedded.dim)
             theta = {"complement": space.complement, "offset": space.complement @ space.mean}
             return Theta({**own, **theta}, own.notes, {**own.settled, "dim": len(space.basis)})
         classes = fit_classes(embedded, params.variance, params.dim)
+        self._check_leaves_some(int(classes.bases.any(axis=2).sum(axis=1).max()), embedded.dim)
         theta = {"means": classes.means, "bases": classes.bases}
+        if params.subspace == "class":  # far from the origin squared distances would cancel
+            centre = classes.means.mean(axis=0)
+            theta |= {"means": classes.means - centre, "centre": centre}
         return Theta({**own, **theta}, (*own.notes, *classes.notes), own.settled)
+
+    def _check_leaves_some(self, kept: int, dim: int) -> None:
+        """What lies in the subspace has no error: were it everything, every row would score alike."""
+        if kept >= dim:
+            raise ScoreError(
+                f"{self.id} measures what a subspace leaves out, and that of the fit data takes all {dim} directions; "
+                "lower variance or dim."
+            )
 
     def _embedded(self, batch: FitBatch, theta: Theta, params: PcaParams) -> FitBatch:
         return FitBatch(batch.logits, self.embed(NumpyNamespace(), batch.h, theta, params), batch.labels)
@@ -79,9 +93,9 @@ class _Reconstruction(Score):
         if params.subspace == "class_pred":
             centred, projected = project_to_class(xp, v, theta["means"], theta["bases"], xp.argmax(x.z))
             return xp.norm(centred - projected)
-        return xp.min(self._class_errors(xp, x, v, theta))
+        return xp.min(self._class_errors(xp, v - theta["centre"], theta))
 
-    def _class_errors(self, xp: Namespace, x: Inputs, v: Array, theta: Mapping[str, Array]) -> Array:
+    def _class_errors(self, xp: Namespace, v: Array, theta: Mapping[str, Array]) -> Array:
         """[B, C] of √(‖v − μ_c‖² − ‖P_cᵀ(v − μ_c)‖²)."""
         means, bases = theta["means"], theta["bases"]
         along = xp.class_dot(bases, v) - xp.batch_dot(bases, means)

@@ -113,12 +113,19 @@ def _logits_of(head: Head | None, basis: Float, offset: Float) -> dict[str, Floa
 
 def _class_arrays(means: Float, bases: Float, head: Head | None) -> dict[str, Float]:
     """w_c · ĥᶜ + b_c = (P_c P_cᵀ w_c) · h + w_c · (μ_c − P_c P_cᵀ μ_c) + b_c."""
-    arrays = {"means": means, "bases": bases}
+    arrays = {"bases": bases, "offsets": _class_offsets(means, bases)}
     if head is not None:
         weight = np.stack([basis.T @ (basis @ w) for basis, w in zip(bases, head.weight, strict=True)])
         rest = np.sum(head.weight * means, axis=1) - np.sum(weight * means, axis=1)
         arrays |= {"weight": weight, "bias": rest + head.bias}
     return arrays
+
+
+def _class_offsets(means: Float, bases: Float) -> Float:
+    """μ_c − P_c P_cᵀ μ_c, exactly zero where only rounding is left: a cosine would take it for a direction."""
+    offsets = np.stack([mean - basis.T @ (basis @ mean) for mean, basis in zip(means, bases, strict=True)])
+    size = np.linalg.norm(offsets, axis=1, keepdims=True)
+    return np.where(size > 1e-12 * np.linalg.norm(means, axis=1, keepdims=True), offsets, 0.0)
 
 
 def _class_pred_arrays(means: Float, bases: Float, head: Head | None) -> dict[str, Float]:
@@ -140,21 +147,17 @@ _CLASS_ARRAYS = {"class": _class_arrays, "class_pred": _class_pred_arrays, "clas
 
 
 class _ClasswiseProjection(Classwise):
-    """Products with ĥᶜ = P_c P_cᵀ h + o_c, o_c = μ_c − P_c P_cᵀ μ_c, from the coordinates P_cᵀh [B, C, r]."""
+    """Products with ĥᶜ = P_c P_cᵀ h + o_c, with the offsets o_c, from the coordinates P_cᵀh [B, C, r]."""
 
     def __init__(self, xp: Namespace, x: Inputs, theta: Mapping[str, Array]) -> None:
         self._xp, self._x, self._theta = xp, x, theta
 
-    def _offsets(self) -> Array:
-        xp, means, bases = self._xp, self._theta["means"], self._theta["bases"]
-        return means - xp.batch_combine(bases, xp.batch_dot(bases, means))
-
     def dot(self, table: Array) -> Array:
         xp, bases = self._xp, self._theta["bases"]
         along = xp.class_dot(bases, self._x.h)
-        return xp.sum(along * xp.batch_dot(bases, table)) + xp.sum(table * self._offsets())
+        return xp.sum(along * xp.batch_dot(bases, table)) + xp.sum(table * self._theta["offsets"])
 
     def norm(self) -> Array:
         xp = self._xp
         along = xp.class_dot(self._theta["bases"], self._x.h)
-        return xp.sqrt(xp.sum_squares(along) + xp.sum_squares(self._offsets()))
+        return xp.sqrt(xp.sum_squares(along) + xp.sum_squares(self._theta["offsets"]))
