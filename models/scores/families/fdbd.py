@@ -30,10 +30,11 @@ class Fdbd(Score):
         check_table_size(self.id, data.n_classes)
         moments = feature_moments(data)
         spread = float(np.sqrt(np.trace(moments.covariance)))
+        if not spread > 0:
+            raise ScoreError(f"{self.id} measures distances from the mean of the fit features, and they do not vary.")
         inverse, twins = _inverse_gaps(head_theta(data.head)["weight"])
         notes = (f"fdbd: {twins} pairs of classes share their head weights and have no boundary.",) if twins else ()
-        floor = max(1e-9 * spread, np.finfo(float).tiny)
-        return Theta({"inverse": inverse, "mean": moments.mean, "floor": np.asarray(floor)}, notes)
+        return Theta({"inverse": inverse, "mean": moments.mean, "floor": np.asarray(1e-9 * spread)}, notes)
 
     def formula(self, xp: Namespace, x: Inputs, theta: Mapping[str, Array], params: NoParams) -> Array:
         lead = xp.max(x.z, keepdims=True) - x.z

@@ -43,6 +43,8 @@ class Mahalanobis(Score):
         if not present.any():
             raise ScoreError(f"{self.id} needs class means, and no fit row has a label in 0…{data.n_classes - 1}.")
         centre = feature_moments(data).mean
+        if not np.trace(stats.within) > 0:
+            raise ScoreError(f"{self.id} needs the spread within classes, and the features do not vary within any.")
         whiten, share = whitening(stats.within, int(stats.counts.sum()), params.shrinkage)
         theta = {
             "whiten": whiten,
@@ -64,6 +66,8 @@ class RelativeMahalanobis(Mahalanobis):
 
     def fit(self, data: FitData, params: GaussianParams) -> Theta:
         theta = super().fit(data, params)
+        if np.sum(class_moments(data).present) < 2:
+            raise ScoreError(f"{self.id} compares a class with all classes, and the fit data has only one.")
         background = feature_moments(data)
         whiten, _ = whitening(background.covariance, background.count, params.shrinkage)
         arrays = {**theta, "background": whiten, "background_centre": whiten @ background.mean}
@@ -84,8 +88,6 @@ def whitening(covariance: Float, count: int, shrinkage: float | str) -> tuple[Fl
     """A with AᵀA = Σ⁻¹ for the shrunk Σ, and the shrinkage used."""
     dim = len(covariance)
     scale = float(np.trace(covariance)) / dim
-    if not scale > 0:
-        raise ScoreError("The features of the fit data do not vary: a covariance needs rows that differ.")
     share = oas(covariance, count) if shrinkage == "oas" else float(shrinkage)
     values, vectors = np.linalg.eigh((1 - share) * covariance + share * scale * np.eye(dim))
     # Directions in which the fit data does not move at all would otherwise decide every distance.

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from models.errors import ScoreError
 from models.scores.base import Inputs, Score, ScoreParams, Theta, require
-from models.scores.fitdata import FitData
+from models.scores.fitdata import FitBatch, FitData
 from models.scores.namespace import Array, Namespace
 from models.scores.numpy_namespace import NumpyNamespace
 from models.signals import Head
@@ -65,6 +65,11 @@ def fit_temperature(data: FitData) -> float:
 
     With β = 1/T the likelihood is concave in β, so its derivative Σ (z_y − E_p[z]) changes sign once.
     """
+    if not any(_known(batch, data).any() for batch in data.batches()):
+        raise ScoreError(
+            f"Temperature needs labels to be fitted, and no finite row has one in 0…{data.n_classes - 1}; give it, as"
+            " in temperature=1.5."
+        )
     low, high = BOUNDS
     if _slope(data, float(np.exp(-low))) > 0:
         raise ScoreError(
@@ -85,8 +90,13 @@ def _slope(data: FitData, beta: float) -> float:
     xp = NumpyNamespace()
     total = 0.0
     for batch in data.batches():
-        known = (batch.y >= 0) & (batch.y < data.n_classes)
+        known = _known(batch, data)
         z, y = batch.logits[known], batch.y[known]
         expected = np.sum(xp.softmax(z * beta) * z, axis=1)
         total += float(np.sum(z[np.arange(len(z)), y] - expected))
     return total
+
+
+def _known(batch: FitBatch, data: FitData) -> np.ndarray:
+    """Rows whose label is a class of the classifier."""
+    return np.asarray((batch.y >= 0) & (batch.y < data.n_classes))
