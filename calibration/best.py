@@ -30,15 +30,9 @@ def best_f1(table: ScoreTable, door: DoorName) -> Best:
 
 
 def best_pair(table: ScoreTable) -> Best:
-    """The exact DS-F1 optimum; where one score never varies, the sweep over the other is all there is to search."""
-    from calibration.metrics import ds_f1, f1
+    """The exact DS-F1 optimum."""
+    from calibration.metrics import ds_f1
 
-    for varying, other in (("s_id", table.s_ood), ("s_ood", table.s_id)):
-        values = other[table.finite]
-        if len(values) and values.min() == values.max():
-            single = f1(table, varying)  # type: ignore[arg-type]
-            pair = _door(single.tau), float(values[0])
-            return Best(*(pair if varying == "s_id" else pair[::-1]), float(single.value))
     found = ds_f1(table)
     return Best(_door(found.tau_id), _door(found.tau_ood), float(found.value))
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibration.metrics.compiled import compiling_pays
-from calibration.metrics.f1_search import by_scan, by_tree
+from calibration.metrics.f1_search import best_pair
 from calibration.metrics.ordering import Score, profile
 from calibration.metrics.thresholds import steps
 from calibration.metrics.undefined import Undefined
@@ -60,8 +59,7 @@ def ds_f1(table: ScoreTable) -> DsF1:
     if not len(pairs.ends):
         return DsF1(0.0, np.inf, np.inf, 0.0, 0.0)
     weight, correct = table.weights[pairs.rows], table.correct[pairs.rows]
-    search = by_tree if compiling_pays(len(pairs.rows) * len(pairs.tau_id)) else by_scan
-    found = search(pairs, weight, correct, n_id)
+    found = best_pair(pairs, weight, correct, n_id)
     return DsF1(
         value=2.0 * found.right / (found.accepted + n_id),
         tau_id=float(pairs.tau_id[found.leaf]),

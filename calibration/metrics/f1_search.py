@@ -1,4 +1,4 @@
-"""Two exact searches for the pair with the best F1: a plain scan for small tables, a segment tree for large ones."""
+"""Exact searches for the pair with the best F1: a plain scan for small tables, a segment tree for large ones."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,10 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from calibration.metrics.compiled import compiling_pays
 from calibration.metrics.thresholds import Steps
 
 _EXACT_TOTAL = 2**29
 """Total of whole-number weights up to which sums of gains fit in int64, so that nothing is rounded."""
+_SCAN_OVERHEAD = 2000
+"""What admitting a row costs the scan whatever the number of leaves, in leaves."""
+
+_Sweep = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,23 @@ class Pair:
     leaf: int
     accepted: float
     right: float
+
+
+def best_pair(pairs: Steps, weight: np.ndarray, correct: np.ndarray, n_id: float) -> Pair:
+    """The strictest pair with the best F1, by the cheapest search that is exact."""
+    if len(pairs.tau_id) == 1 or len(pairs.ends) == 1:
+        return by_sweep(pairs, weight, correct, n_id)
+    work = len(pairs.rows) * (len(pairs.tau_id) + _SCAN_OVERHEAD)
+    return (by_tree if compiling_pays(work) else by_scan)(pairs, weight, correct, n_id)
+
+
+def by_sweep(pairs: Steps, weight: np.ndarray, correct: np.ndarray, n_id: float) -> Pair:
+    """Where one score has a single threshold (it never varies), a sweep over the other sees every pair."""
+    by_step = len(pairs.tau_id) == 1
+    accepted, right = _with_one_gate_open(pairs, weight, correct)[0 if by_step else 1]
+    best = int(np.argmax(right / (accepted + n_id)))
+    step, leaf = (best, 0) if by_step else (0, best)
+    return Pair(step, leaf, float(accepted[best]), float(right[best]))
 
 
 def by_scan(pairs: Steps, weight: np.ndarray, correct: np.ndarray, n_id: float) -> Pair:
@@ -75,15 +97,20 @@ def by_tree(pairs: Steps, weight: np.ndarray, correct: np.ndarray, n_id: float) 
 
 def _best_with_one_gate_open(pairs: Steps, weight: np.ndarray, correct: np.ndarray, n_id: float) -> tuple[float, float]:
     """Accepted and right weight of the best pair in which one threshold is as loose as it can be."""
-    right_weight = np.where(correct, weight, 0.0)
-    size = len(pairs.tau_id)
-    sweeps = (
-        (np.cumsum(weight)[pairs.ends], np.cumsum(right_weight)[pairs.ends]),
-        (np.cumsum(np.bincount(pairs.leaf, weight, size)), np.cumsum(np.bincount(pairs.leaf, right_weight, size))),
-    )
+    sweeps = _with_one_gate_open(pairs, weight, correct)
     best = [int(np.argmax(right / (accepted + n_id))) for accepted, right in sweeps]
     found = [(float(accepted[at]), float(right[at])) for (accepted, right), at in zip(sweeps, best, strict=True)]
     return max(found, key=lambda pair: pair[1] / (pair[0] + n_id))
+
+
+def _with_one_gate_open(pairs: Steps, weight: np.ndarray, correct: np.ndarray) -> tuple[_Sweep, _Sweep]:
+    """Accepted and right weight by step under the loosest tau_id, and by leaf under the loosest tau_ood."""
+    right_weight = np.where(correct, weight, 0.0)
+    size = len(pairs.tau_id)
+    return (
+        (np.cumsum(weight)[pairs.ends], np.cumsum(right_weight)[pairs.ends]),
+        (np.cumsum(np.bincount(pairs.leaf, weight, size)), np.cumsum(np.bincount(pairs.leaf, right_weight, size))),
+    )
 
 
 def _are_whole(weight: np.ndarray, n_id: float) -> bool:

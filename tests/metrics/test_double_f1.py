@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration.metrics import Undefined, counts_at, counts_of, ds_f1, f1, f1_surface
+from calibration.metrics import Undefined, counts_at, counts_of, ds_f1, f1, f1_search, f1_surface
 from calibration.metrics.compiled import repeated
 from calibration.table import ScoreTable
 
@@ -147,3 +147,29 @@ def test_the_surface_needs_rows():
     table = ScoreTable.from_columns(s_id=[np.nan], s_ood=[1.0], is_id=[True], correct=[True])
     with pytest.raises(Undefined, match="finite"):
         f1_surface(table)
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data(), constant=st.sampled_from(["s_id", "s_ood"]))
+def test_one_sweep_is_enough_where_a_score_never_varies(data, constant, tables, oracle):
+    """Neither search over pairs has anything to do; they would be slow, with a step or a leaf for every row."""
+    drawn = data.draw(tables(odd=False))
+    table = ScoreTable(**(drawn.columns() | {constant: np.zeros(len(drawn))}))
+    if not (table.weights[table.is_id] > 0.0).any():
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f1_search, "by_scan", None)
+        patch.setattr(f1_search, "by_tree", None)
+        found = ds_f1(table)
+    assert found.value == pytest.approx(float(oracle.best_f1(table)), abs=1e-12)
+    if found.value > 0.0:
+        assert counts_at(table, found.tau_id, found.tau_ood).f1 == pytest.approx(found.value, abs=1e-12)
+
+
+def test_many_rows_with_few_values_are_no_work_for_the_scan(mixed):
+    """The scan admits rows one by one in Python: a million of them take seconds, however few the leaves."""
+    coarse = mixed(100_000, decimals=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f1_search, "by_scan", None)
+        found = ds_f1(coarse)
+    assert found.value >= max(f1(coarse, "s_id").value, f1(coarse, "s_ood").value)
