@@ -56,7 +56,7 @@ def estimates(sweep: Profile) -> dict[Estimator, float]:
         return {"curve": 1.0, "plugin": 1.0, "plugin_log": 1.0, "sele": 0.5}
     n = float(sweep.accepted[-1])
     sums = sum((_weighted_losses(sweep, n, start) for start in range(0, len(sweep.good), _BLOCK)), np.zeros(3))
-    plugin, plugin_log, sele = sums / n
+    plugin, plugin_log, sele = (sums / n).tolist()
     reached = n / sweep.total
     return {
         "curve": area_of_selective_risk(sweep),

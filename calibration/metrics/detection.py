@@ -80,7 +80,8 @@ class Runs:
 
     def auroc(self) -> float:
         """The chance that a good row scores above a bad one, a tie counting half."""
-        return dot(self.good_down_to - self.good / 2.0, self.bad) / (self.total_good * self.total_bad)
+        above = (self.good_down_to - self.good / 2.0) / self.total_good  # a product of totals could leave the range
+        return dot(above, self.bad) / self.total_bad
 
     def average_precision(self) -> float:
         """Mean precision at the thresholds of the good rows."""

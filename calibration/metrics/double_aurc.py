@@ -14,7 +14,7 @@ from calibration.metrics.coverage_compiled import search_all, search_grid
 from calibration.metrics.coverage_plain import plain_search
 from calibration.metrics.curve import RiskCoverage, envelope, trapezoid
 from calibration.metrics.double_f1 import id_weight
-from calibration.metrics.ordering import Score, profile
+from calibration.metrics.ordering import Score, increments, running
 from calibration.metrics.published import published_double, published_single
 from calibration.metrics.thresholds import steps
 from calibration.table import ScoreTable
@@ -52,15 +52,17 @@ def one_gate_aurc(table: ScoreTable, score: Score, convention: Convention = "tra
 def one_gate_risk_coverage(table: ScoreTable, score: Score) -> RiskCoverage:
     """Risk against the covered share of the ID rows with the other gate left open."""
     n_id = id_weight(table)
-    outcome, origin = profile(table, score, table.correct), profile(table, score, table.is_id)
-    covered = origin.good
-    first = np.diff(covered, prepend=0.0) > 0.0  # at equal coverage the strictest threshold accepts least OOD
-    risk = outcome.bad[first] / outcome.accepted[first]
-    return RiskCoverage(np.minimum(covered[first] / n_id, 1.0), risk, outcome.threshold[first])
+    kinds = (table.is_id, table.is_id & ~table.correct, ~table.is_id)
+    threshold, (covered, wrong, ood) = running(table, score, kinds)
+    first = increments(covered) > 0.0  # at equal coverage the strictest threshold accepts least OOD
+    risk = (wrong[first] + ood[first]) / (covered[first] + ood[first])
+    return RiskCoverage(np.minimum(covered[first] / n_id, 1.0), risk, threshold[first])
 
 
 def double_risk_coverage(table: ScoreTable, *, grid: int | None = None) -> RiskCoverage:
     """The smallest risk at every attainable coverage; `grid` limits the search to that many values of tau_ood."""
+    if grid is not None and grid < 1:
+        raise TableError(f"A grid takes at least 1 value of tau_ood, not {grid!r}.")
     n_id = id_weight(table)
     pairs = steps(table, table.is_id)
     if not len(pairs.ends):

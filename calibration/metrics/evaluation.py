@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from calibration.metrics.bootstrap import Interval
 from calibration.metrics.bootstrap import bootstrap as bootstrapped
 from calibration.metrics.coverage import common_unit
@@ -26,17 +28,19 @@ def evaluate(
     bootstrap: int = 0,
     seed: int = 0,
     level: float = 0.95,
+    grid: int | None = None,
     advance: Callable[[int], None] | None = None,
 ) -> Document:
     """All metrics of a table, of each of its groups, and averages over groups; unscaled, None where undefined.
 
     `prevalence` weighs the rows so that OOD has that share, here and in each group. `bootstrap` is the number of
-    resamples behind the intervals; `advance(1)` is called after each resample.
+    resamples behind the intervals; `advance(1)` is called after each resample. `grid` reads DS-AURC from that many
+    values of tau_ood, where every one of them would take too long.
     """
 
     def measured(part: ScoreTable, share: float | None) -> Document:
         weighted = part if share is None else part.with_prevalence(share)
-        return _with_intervals(Subject(weighted), bootstrap, seed, level, advance)
+        return _with_intervals(Subject(weighted, grid), bootstrap, seed, level, advance)
 
     document = measured(table, prevalence)
     groups = {
@@ -130,6 +134,12 @@ def _notes(subject: Subject) -> list[str]:
     notes = []
     if table.n_not_finite:
         notes.append(f"Never accepted, because a score is not finite: {table.n_not_finite:,} of {len(table):,} rows.")
+    total, counted = float(table.weights.sum()), int(np.count_nonzero(table.weights))
+    if total < counted / 2.0:
+        notes.append(
+            f"Weights count as repetitions, and add up to {total:.4g} for {counted:,} rows: aurc and eaurc by plugin,"
+            " plugin_log and sele are those of as few rows. Give weights a mean of 1, or read curve."
+        )
     id_weights = table.weights[table.is_id & table.finite & (table.weights > 0.0)]
     if len(id_weights) and not subject.double_curve.exact:
         notes.append(

@@ -115,6 +115,15 @@ def profile(table: ScoreTable, score: Score, good: np.ndarray, among: np.ndarray
     return Profile(threshold, of_good, of_bad, total_good, total_bad)
 
 
+def running(
+    table: ScoreTable, score: Score, kinds: tuple[np.ndarray, ...]
+) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+    """The distinct finite scores, highest first, and for each kind of row the weight at or above them."""
+    order = ranking(table, score)
+    sums = tuple(_cumulative(table.weight, kind, order)[0] for kind in kinds)
+    return getattr(table, score)[order.rows[order.ends]], sums
+
+
 def _cumulative(weight: np.ndarray | None, kind: np.ndarray, order: Ranking) -> tuple[np.ndarray, float]:
     """The weight of one kind of row down to each run, and in all rows."""
     if weight is None:

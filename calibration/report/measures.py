@@ -12,9 +12,6 @@ from typing import Any
 
 from calibration.metrics import evaluate, group_tables
 from calibration.metrics.double_aurc import GRID
-from calibration.metrics.evaluation import _with_intervals
-from calibration.metrics.groups import average_names, averaged
-from calibration.metrics.sections import Subject
 from calibration.report.sampling import sample_of_groups
 from calibration.table import ScoreTable
 
@@ -28,7 +25,7 @@ def measure(table: ScoreTable, resamples: int, seed: int = 0, advance: Callable[
     """The document of `calibration.metrics.evaluate`, with intervals from `resamples` resamples."""
     if len(table) <= RESAMPLED_ROWS:
         return evaluate(table, bootstrap=resamples, seed=seed, advance=advance)
-    document = evaluate(table) if len(table) <= EXACT_ROWS else _on_grid(table)
+    document = evaluate(table, grid=GRID if len(table) > EXACT_ROWS else None)
     if not resamples:
         return document
     part = table.take(sample_of_groups(table, RESAMPLED_ROWS, seed))
@@ -55,18 +52,6 @@ def affordable_resamples(table: ScoreTable) -> int:
     rows = min(len(table), RESAMPLED_ROWS)
     seconds = (1 + len(group_tables(table))) * (0.005 + 1.2e-6 * rows)
     return max(25, min(200, round(4.0 / seconds)))
-
-
-def _on_grid(table: ScoreTable) -> Document:
-    """Every metric, DS-AURC from as many values of tau_ood as the metrics use for tables that are larger still."""
-
-    def measured(part: ScoreTable) -> Document:
-        return _with_intervals(Subject(part, GRID), 0, 0, 0.95, None)
-
-    document = measured(table)
-    groups = {name: measured(part) for name, part in group_tables(table).items()}
-    averages = {name: averaged([groups[member] for member in of]) for name, of in average_names(groups).items()}
-    return document | {"prevalence": None, "groups": groups, "averages": averages, "bootstrap": None}
 
 
 def _narrowed(whole: Mapping[str, Any], part: Mapping[str, Any]) -> Document:

@@ -231,3 +231,19 @@ def test_a_block_is_searched_only_where_it_is_worth_its_cells(monkeypatch, fract
     again = double_risk_coverage(table, grid=128)
     np.testing.assert_array_equal(found.coverage, again.coverage)
     np.testing.assert_array_equal(found.risk, again.risk)
+
+
+@pytest.mark.parametrize("score", ["s_id", "s_ood"])
+def test_one_gate_with_weights_too_small_to_add_up(score):
+    """A weight that vanishes beside the sum above it is a threshold to one kind of row and none to another."""
+    table = ScoreTable.from_columns(
+        s_id=[1, 2, 3], s_ood=[1, 3, 2], is_id=[1, 1, 0], correct=[1, 0, 0], weight=[1e-9, 1e9, 1]
+    )
+    for convention in ("trapezoid", "envelope"):
+        assert one_gate_aurc(table, score, convention) == pytest.approx(1.0)
+        assert ds_aurc(table, convention) == pytest.approx(1.0)
+
+
+def test_a_grid_needs_a_value(mixed):
+    with pytest.raises(TableError, match="A grid takes at least 1 value of tau_ood, not 0"):
+        double_risk_coverage(mixed(50), grid=0)

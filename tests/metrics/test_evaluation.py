@@ -209,3 +209,22 @@ def test_probability_metrics_say_why_they_are_undefined(change, reason):
     with pytest.raises(Undefined, match=reason):
         nll(table)
     assert reason in evaluate(table)["undefined"]["probabilities.nll"]
+
+
+def test_a_grid_stands_in_for_every_tau_ood(mixed):
+    table = mixed(400)
+    exact, coarse = evaluate(table), evaluate(table, grid=8)
+    assert coarse["ds_aurc"]["envelope"] >= exact["ds_aurc"]["envelope"]
+    assert any("approximate" in note for note in coarse["notes"])
+    assert not any("approximate" in note for note in exact["notes"])
+    assert {k: v for k, v in coarse.items() if k in ("ds_f1", "aurc", "ood")} == {
+        k: v for k, v in exact.items() if k in ("ds_f1", "aurc", "ood")
+    }
+
+
+def test_weights_that_make_few_rows_are_noted(mixed):
+    table = mixed(200)
+    document = evaluate(table.reweighted(np.full(200, 1.0 / 200)))
+    assert any("add up to 1 for 200 rows" in note for note in document["notes"])
+    assert not any("add up to" in note for note in evaluate(table)["notes"])
+    assert not any("add up to" in note for note in evaluate(table, prevalence=0.05)["notes"])

@@ -280,3 +280,11 @@ def test_unknown_estimators_are_refused(mixed):
     for metric in (aurc, eaurc):
         with pytest.raises(TableError, match="'area'; choose curve, plugin, plugin_log, sele"):
             metric(mixed(10), "s_id", "area")
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-9, 1e200])
+def test_detection_does_not_depend_on_the_unit_of_weights(mixed, size):
+    table = mixed(60)
+    scaled = table.reweighted(np.full(len(table), size))
+    assert ood(scaled).auroc == pytest.approx(ood(table).auroc)
+    assert failure(scaled).auroc == pytest.approx(failure(table).auroc)
