@@ -129,6 +129,8 @@ def _groups(arguments: Sequence[str]) -> dict[str, list[str]]:
         name, equals, path = argument.partition("=")
         if not equals or Path(argument).exists():
             name, path = Path(argument.rstrip("/")).name.split(".")[0] or "ood", argument
+        if not name.strip() or not path:
+            raise click.UsageError(f"--ood takes DATA or GROUP=DATA, not {argument!r}.")
         groups.setdefault(name, []).append(path)
     return groups
 
@@ -137,7 +139,10 @@ def _wanted(text: str | None, fit: "FitData") -> list[str]:
     from models.scores import get_score, possible_scores
 
     if text is not None:
-        return [get_score(id.strip()).id for id in text.split(",") if id.strip()]
+        wanted = dict.fromkeys(get_score(id.strip()).id for id in text.split(",") if id.strip())
+        if not wanted:
+            raise click.UsageError("--scores names no score; give ids with commas between, as in msp,vim,knn.")
+        return list(wanted)
     return possible_scores(fit.has_features, fit.head is not None, fit.has_labels)
 
 

@@ -102,6 +102,8 @@ def compare_scores(
         except ScoreError as refusal:
             refused[id] = str(refusal)
         advance(1)
+    if not candidates:
+        raise ScoreError(f"None of the scores could be fitted: {'; '.join(refused.values())}")
     reference = next((c for c in candidates if c.name == REFERENCE), None)
     if reference is None:
         reference = _candidate(fit_score(REFERENCE, None, fit), data)

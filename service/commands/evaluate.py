@@ -15,7 +15,7 @@ from service.commands.common import emit_json, progress
 @click.option(
     "--bootstrap", type=click.IntRange(min=0), default=0, metavar="N", help="Intervals from N stratified resamples."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the resamples.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Seed of the resamples.")
 def command(table: Path, as_json: bool, prevalence: float | None, bootstrap: int, seed: int) -> None:
     """Every metric of a score TABLE (CSV, Parquet, or a folder of parts).
 

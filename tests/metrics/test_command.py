@@ -79,6 +79,7 @@ def test_bad_usage_is_told_apart_from_a_refusal(path):
     assert "no score table at" in _run("none.csv", code=1).stderr
     assert "below 1, not 1.0" in _run(path, "--prevalence", "1", code=1).stderr
     assert "--bootstrap" in _run(path, "--bootstrap", "-3", code=2).stderr
+    assert "--seed" in _run(path, "--bootstrap", "3", "--seed", "-1", code=2).stderr
     assert "airlock evaluate scores.parquet" in _run("--help").stdout
 
 

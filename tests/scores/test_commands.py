@@ -138,12 +138,22 @@ def test_compare_leaves_out_what_cannot_be_fitted(arguments, tmp_path):
     np.savez(tmp_path / "few.npz", x=sample["x"][:40], y=sample["y"][:40])
     result = run(compare, *arguments, "--fit", tmp_path / "few.npz", "--scores", "msp,knn")
     assert "knn was left out: knn's parameter k must be at most 40" in result.output
+    alone = run(compare, *arguments, "--fit", tmp_path / "few.npz", "--scores", "knn")
+    assert str(alone.exception).startswith("None of the scores could be fitted: knn's parameter k")
+
+
+def test_compare_lists_a_score_once(arguments):
+    document = json.loads(run(compare, *arguments, "--scores", "energy,energy", "--json").output)
+    assert [(line["score"], line["group"]) for line in document["lines"]] == [("energy", "near"), ("energy", "far")]
 
 
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
         (["--scores", "knm"], "did you mean knn"),
+        (["--scores", " , "], "--scores names no score"),
+        (["--scores", "knn:k=900"], "There is no score 'knn:k=900'"),
+        (["--ood", "=outliers.npz"], "GROUP=DATA, not '=outliers.npz'"),
         (["--out", "table.txt"], "takes a .csv or a .json file"),
         (["--fit", "missing.npz"], "does not exist"),
     ],
