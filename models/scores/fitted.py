@@ -193,7 +193,8 @@ def _own_projection(score: Score, spec: ScoreSpec) -> tuple[dict[str, Any], tupl
     for wrapper in spec.wrappers:
         if wrapper.id == "project" and score.project_as is not None:
             settings = dict(wrapper.params)
-            params[score.project_as] = settings.pop("mode", None)
+            if "mode" in settings:
+                settings[score.project_as] = settings.pop("mode")
             params.update(settings)
         else:
             outer.append(wrapper)

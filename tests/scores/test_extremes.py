@@ -144,3 +144,8 @@ def test_temperature_needs_a_label_of_the_classifier():
     data = FitData.of(made.fit, np.full(len(made.labels), -1), made.head)
     with pytest.raises(ScoreError, match="no finite row has one in 0…5"):
         fit_score("msp+temperature", None, data)
+
+
+@pytest.mark.parametrize("spec", ["pca+project", "pca+project:variance=0.8"])
+def test_a_projection_without_a_mode_takes_the_default(spec):
+    assert case().fitted(spec).spec.params["subspace"] == "global"
