@@ -50,6 +50,10 @@ class Desk:
         finally:
             self._waiting -= 1
 
+    def close(self) -> None:
+        """Let go of the threads; what is under way ends by itself."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
 
 def _away() -> Problem:
     detail = "The ledger cannot be reached now; try again later."

@@ -12,6 +12,7 @@ from calibration.errors import CalibrationError
 from service.gate import DecisionBatch, PolicyView, ServiceContext
 from service.ledger.handle import Ledger
 from service.ledger.writer import Writer
+from service.monitoring.desk import Desk
 from service.monitoring.layout import PLAIN_BUCKETS, Layout
 from service.monitoring.leader import Leader
 from service.monitoring.reference import SCORES, score_cuts
@@ -37,6 +38,7 @@ class Recorder:
         self.context = context
         self.settings = context.settings.monitoring
         self.ledger = Ledger(self.settings, context.state_dir, context.bundle.hash) if self.settings.ledger else None
+        self.desk = Desk(self.ledger)
         self._batches: deque[DecisionBatch] = deque()
         self._missed = 0
         self._counting = threading.Lock()
@@ -93,6 +95,7 @@ class Recorder:
             self.writer.stop(self.context.settings.shutdown_seconds / 2)
         self._tick()
         self._leader.stop()
+        self.desk.close()
         if self.ledger is not None:
             self.ledger.close()
         self.station.leave()

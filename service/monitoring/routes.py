@@ -23,7 +23,6 @@ from service.ledger.review import BadCursor, review_page
 from service.monitoring import exposition, schemas
 from service.monitoring.alarms import KINDS
 from service.monitoring.board import read_board
-from service.monitoring.desk import Desk
 from service.monitoring.leader import STATUS
 from service.monitoring.recorder import TICK_SECONDS, Recorder
 from service.problems import Problem, invalid_parameter
@@ -40,7 +39,7 @@ class MonitoringRoutes:
         self._context, self._recorder = context, recorder
         self._settings = context.settings.monitoring
         self._classes = list(context.bundle.manifest.classes)
-        self._desk = Desk(recorder.ledger)
+        self._desk = recorder.desk
 
     async def metrics(self, request: Request) -> Response:
         """Everything for Prometheus."""

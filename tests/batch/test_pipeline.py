@@ -109,11 +109,11 @@ def test_a_fault_of_the_model_ends_the_run_promptly() -> None:
             raise DataError("no")
         return source.score(batch)
 
-    started = time.monotonic()
+    started, before = time.monotonic(), threading.active_count()
     with Pipeline(source, fail, Flow(10, 2, 2, 4)) as pipeline, pytest.raises(DataError, match="no"):
         list(pipeline.run([(0, 100_000)]))
     assert time.monotonic() - started < 5
-    assert threading.active_count() < 20
+    assert threading.active_count() <= before
 
 
 def test_leaving_early_leaves_no_thread_behind() -> None:
