@@ -42,11 +42,12 @@ def staged(target: Path) -> Iterator[Path]:
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    with suppress(OSError):  # not every platform can open a directory
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _put(staging: Path, target: Path) -> None:

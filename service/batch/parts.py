@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from models.bundle import file_sha256
+from models.staging import sync_directory
 from service.batch.errors import JobError
 
 try:
@@ -106,7 +107,7 @@ class PartStore:
         self.clear()
         self.plan = plan
         self._append({"record": "job", "format": FORMAT, **asdict(plan)})
-        _sync_folder(self.folder)
+        sync_directory(self.folder)
 
     def clear(self) -> None:
         """Forget every part, also on disk."""
@@ -205,7 +206,7 @@ def _aside(path: Path, content: WriteTo) -> Iterator[tuple[int, str]]:
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
-    _sync_folder(path.parent)
+    sync_directory(path.parent)
 
 
 def _temporary(path: Path) -> Path:
@@ -235,12 +236,3 @@ def _lock(handle: IO[bytes], folder: Path) -> None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise JobError(f"Another run is writing to {folder}; wait for it or choose another --out.") from None
-
-
-def _sync_folder(folder: Path) -> None:
-    with suppress(OSError):  # not every platform can open a directory
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

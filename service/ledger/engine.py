@@ -96,7 +96,7 @@ class Database:
 
     @contextmanager
     def cursor(self) -> Iterator[Any]:
-        """One transaction of SQLite on the driver's own cursor: a third of what `write` costs, for the busiest path."""
+        """One transaction of SQLite on the driver's own cursor, which costs less than `write`, for the busiest path."""
         with closing(self.engine.raw_connection()) as connection, closing(connection.cursor()) as cursor:
             cursor.execute("BEGIN IMMEDIATE")
             yield cursor
